@@ -27,8 +27,10 @@ const CORE: TestSelection<'static> = TestSelection {
 };
 const LOCKFREE: TestSelection<'static> =
     TestSelection { library: "panoply_lockfree", filters: &["queue::", "slot::", "sleeper::"], skipped: &[] };
-const RUNTIME: TestSelection<'static> = TestSelection { library: "panoply_runtime", filters: &["flights::"], skipped: &[] };
-const CPU: TestSelection<'static> = TestSelection { library: "panoply_cpu_machine", filters: &["team", "memory"], skipped: &[] };
+const RUNTIME: TestSelection<'static> =
+    TestSelection { library: "panoply_runtime", filters: &["flights::"], skipped: &[] };
+const CPU: TestSelection<'static> =
+    TestSelection { library: "panoply_cpu_machine", filters: &["team", "memory"], skipped: &[] };
 
 /// The number of cases that property tests draw here. Memcheck makes each case about thirty times
 /// slower.
@@ -40,7 +42,8 @@ pub fn command(workspace: &Workspace, filters: &[&str]) -> Result<()> {
     if find_program("valgrind").is_none() {
         bail!("valgrind is not installed; on Debian: apt-get install valgrind");
     }
-    let targets = if filters.is_empty() { vec![CORE, LOCKFREE, RUNTIME, CPU] } else { vec![TestSelection { filters, ..CPU }] };
+    let targets =
+        if filters.is_empty() { vec![CORE, LOCKFREE, RUNTIME, CPU] } else { vec![TestSelection { filters, ..CPU }] };
     memcheck(workspace, &targets).map(drop)
 }
 

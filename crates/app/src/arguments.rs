@@ -89,9 +89,11 @@ pub enum CommandArguments {
 }
 
 #[derive(Args, Debug)]
-#[command(after_help = "On Linux it also says which GPUs are on the PCI bus, with the kernel driver of each, and what keeps programs \
+#[command(
+    after_help = "On Linux it also says which GPUs are on the PCI bus, with the kernel driver of each, and what keeps programs \
     from one: another driver, a missing device node, a group that this user is not in, a container without it. A machine \
-    without the wanted devices is no error: the exit code is 0.")]
+    without the wanted devices is no error: the exit code is 0."
+)]
 pub struct DevicesArguments {
     /// Only devices of this API; may be given more than once
     #[arg(long, value_name = "API")]
@@ -298,7 +300,7 @@ const HINT: &str = "Examples, environment variables and exit codes: panoply --he
 const GUIDE: &str = "\
 Examples:
   panoply demo                             a search by meaning, on every device
-  panoply demo "draw a family tree"        the same with a question of your own, and a small text model
+  panoply demo \"draw a family tree\"        the same with a question of your own, and a small text model
   panoply train                            a network that learns to read digits, in seconds
   panoply devices                          what is in this machine
   panoply devices --json | jq '.backends[].devices[].id'
@@ -320,7 +322,7 @@ Examples:
   panoply vectors create packages --dimension 384 --storage f16
   panoply vectors import packages crates/app/data/debian-packages.npy --records crates/app/data/debian-packages.jsonl
   panoply vectors search packages --id chessx --filter 'section = games'
-  panoply vectors search notes --text "what I wrote about Rust"
+  panoply vectors search notes --text \"what I wrote about Rust\"
   panoply store init safe --key-file safe.key --generate
   panoply store put safe letters --key-file safe.key
   panoply store cat safe letters/first.txt --range 0..100 --key-file safe.key

@@ -68,7 +68,8 @@ impl<T> Queue<T> {
     /// [`QUEUE_DEPTH_MAX`].
     pub fn new(depth: usize) -> Queue<T> {
         let capacity = depth.clamp(2, QUEUE_DEPTH_MAX).next_power_of_two();
-        let slot = |index| QueueSlot { sequence: AtomicUsize::new(index), item: UnsafeCell::new(MaybeUninit::uninit()) };
+        let slot =
+            |index| QueueSlot { sequence: AtomicUsize::new(index), item: UnsafeCell::new(MaybeUninit::uninit()) };
         Queue {
             tail: CacheLine(AtomicUsize::new(0)),
             head: CacheLine(AtomicUsize::new(0)),

@@ -13,7 +13,7 @@ use panoply_runtime::{RunOptions, Runtime};
 
 use crate::element::ElementType;
 use crate::error::{Error, Result};
-use crate::exec::{Context, Executable, CachedNodeCount, RunValue, count_in};
+use crate::exec::{CachedNodeCount, Context, Executable, RunValue, count_in};
 use crate::nodes::NewNode;
 use crate::onnx::{GraphMessage, ModelMessage, PortMessage, PortType, read_value};
 use crate::ops::table;
@@ -115,7 +115,8 @@ impl Network {
         let outputs = graph.outputs.iter().map(Port::new).collect::<Result<Vec<_>>>()?;
         let weight_bytes = body.constants.iter().map(|(_, array)| array.bytes().len()).sum();
         let nodes = body.nodes.len();
-        let program = Executable::new(Arc::new(body), HashMap::new(), Vec::new(), &Arc::new(CachedNodeCount::default()));
+        let program =
+            Executable::new(Arc::new(body), HashMap::new(), Vec::new(), &Arc::new(CachedNodeCount::default()));
         let (name, producer, metadata) = (graph.name.clone(), message.producer.clone(), message.metadata.clone());
         let devices = Mutex::default();
         let inner = Inner { name, producer, inputs, outputs, metadata, program, weight_bytes, nodes, devices };
@@ -199,19 +200,16 @@ impl Network {
     }
 
     fn run(&self, context: &Context<'_>, inputs: &[(&str, Value)]) -> Result<Vec<Value>> {
-        let live: Vec<(&str, RunValue)> = inputs.iter().map(|(name, value)| (*name, RunValue::Value(value.clone()))).collect();
+        let live: Vec<(&str, RunValue)> =
+            inputs.iter().map(|(name, value)| (*name, RunValue::Value(value.clone()))).collect();
         self.run_live(context, &live)?.iter().map(|output| context.fetch(output)).collect()
     }
 
     /// Measures each node: runs the network several times, one node after the other. Nodes whose
     /// results depend on nothing but the model are computed before and are left out.
-    pub fn profile(
-        &self,
-        runtime: &Runtime,
-        inputs: &[(&str, Value)],
-        options: &RunOptions,
-    ) -> Result<Vec<NodeTime>> {
-        let live: Vec<(&str, RunValue)> = inputs.iter().map(|(name, value)| (*name, RunValue::Value(value.clone()))).collect();
+    pub fn profile(&self, runtime: &Runtime, inputs: &[(&str, Value)], options: &RunOptions) -> Result<Vec<NodeTime>> {
+        let live: Vec<(&str, RunValue)> =
+            inputs.iter().map(|(name, value)| (*name, RunValue::Value(value.clone()))).collect();
         let mut runs = Vec::with_capacity(PROFILE_RUNS);
         // The first run compiles kernels and brings weights to devices.
         for run in 0..=PROFILE_RUNS {

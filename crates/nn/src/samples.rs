@@ -136,7 +136,8 @@ pub fn resnet20() -> Sequential {
     for (stage, outputs) in [16, 32, 64].into_iter().enumerate() {
         for block in 0..3 {
             let stride = if stage > 0 && block == 0 { 2 } else { 1 };
-            layers = layers.with(ResidualBlock { name: format!("layer{}.{block}", stage + 1), inputs, outputs, stride });
+            layers =
+                layers.with(ResidualBlock { name: format!("layer{}.{block}", stage + 1), inputs, outputs, stride });
             inputs = outputs;
         }
     }

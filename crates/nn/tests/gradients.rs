@@ -93,7 +93,12 @@ fn gradient_graph(graph: &Graph, segments: &[Segment]) -> Graph {
     g.finish().unwrap()
 }
 
-fn check_as(checked: GradientCheck, name: &str, dims: &[&[usize]], build: impl Fn(&mut GraphBuilder, &[NodeId]) -> NodeId) {
+fn check_as(
+    checked: GradientCheck,
+    name: &str,
+    dims: &[&[usize]],
+    build: impl Fn(&mut GraphBuilder, &[NodeId]) -> NodeId,
+) {
     let graph = forward(dims, checked.dtype, &build);
     let gradients = gradient_graph(&graph, &[]);
     let points: Vec<Vec<f64>> = dims

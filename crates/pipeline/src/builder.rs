@@ -16,7 +16,7 @@ use super::error::Cause;
 use super::fork::{ForkBody, JoinBody};
 use super::link::{Link, OpLink, OwnFuture, RequestLink, RingEnd, RingHead, Runs, Slots, slots};
 use super::options::{BATCH_MAX, ErrorPolicy, Parallelism, Sort, StageOptions};
-use super::parallel::{Parallel, ItemFn};
+use super::parallel::{ItemFn, Parallel};
 use super::plan::RunPlan;
 use super::serial::{RingPair, Serial};
 use super::stage::Stage;

@@ -24,10 +24,10 @@ use panoply_runtime::time::{later, nanoseconds, sooner};
 use super::control::{Control, Failure, Signals, Verdict, lock};
 use super::error::Cause;
 use super::link::{End, Head, Link, Order};
-use super::meter::{StageCounters, Idle, Meter};
+use super::meter::{Idle, Meter, StageCounters};
 use super::options::{LANES_MAX, StageOptions};
 use super::report::StageReport;
-use super::stage::{LONG, Stage, StepOutcome, StageDemand, summary};
+use super::stage::{LONG, Stage, StageDemand, StepOutcome, summary};
 
 /// How often an item is restarted because a device failed, beyond what its stage's policy allows.
 const REPLACEMENTS_MAX: u32 = 12;
@@ -135,7 +135,8 @@ impl Chain {
         let (mut stages, mut links) = (Vec::new(), Vec::new());
         for (index, options, mut link) in parts.links {
             link.prepare(lanes_max);
-            let (is_request, counts, meter) = (link.is_request(), StageCounters::default(), Mutex::new(Meter::new(now)));
+            let (is_request, counts, meter) =
+                (link.is_request(), StageCounters::default(), Mutex::new(Meter::new(now)));
             stages.push(Segment { index, is_request, options, counts, meter });
             links.push(link);
         }

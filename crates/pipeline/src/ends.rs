@@ -12,7 +12,7 @@ use super::builder::Builder;
 use super::channel::{Receiver, Sender};
 use super::control::lock;
 use super::error::PipelineError;
-use super::file::{CHUNK_BYTES_MAX, Chunks, FileSink, FileLines, contents};
+use super::file::{CHUNK_BYTES_MAX, Chunks, FileLines, FileSink, contents};
 use super::options::{ErrorPolicy, Sort};
 use super::plan::RunPlan;
 use super::report::Report;

@@ -12,7 +12,7 @@ use super::control::Failure;
 use super::error::Cause;
 use super::meter::StageCounters;
 use super::options::Finally;
-use super::serial::{Advance, Body, StageContext, Inlet, Outlet, TURN_MAX};
+use super::serial::{Advance, Body, Inlet, Outlet, StageContext, TURN_MAX};
 
 pub(crate) struct ForkBody<T> {
     pub(crate) input: Arc<Ring<T>>,

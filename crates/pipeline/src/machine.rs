@@ -21,7 +21,7 @@ use panoply_runtime::time::sooner;
 use super::control::{Control, lock};
 use super::error::PipelineError;
 use super::report::{Progress, Report};
-use super::stage::{Stage, StepOutcome, StageDemand};
+use super::stage::{Stage, StageDemand, StepOutcome};
 
 /// All stages of one run.
 pub(crate) struct Machine {

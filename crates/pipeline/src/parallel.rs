@@ -21,10 +21,10 @@ use panoply_runtime::worker::BoxError;
 
 use super::control::{Control, Failure, Verdict, lock};
 use super::error::Cause;
-use super::meter::{StageCounters, Idle, Meter};
+use super::meter::{Idle, Meter, StageCounters};
 use super::options::StageOptions;
 use super::report::StageReport;
-use super::stage::{LONG, Pace, SHARED_ITEM_NS_MIN, Stage, StepOutcome, StageDemand, summary};
+use super::stage::{LONG, Pace, SHARED_ITEM_NS_MIN, Stage, StageDemand, StepOutcome, summary};
 use super::watch::Watch;
 
 /// The most items in a run.
@@ -34,7 +34,10 @@ const PART_NS_MIN: u64 = 5_000;
 
 /// The work of a closure stage on an item: takes the item or leaves it, and returns its output, or
 /// `None` if it leaves the item out.
-pub(crate) trait ItemFn<T, U>: Fn(&mut Option<T>) -> Result<Option<U>, BoxError> + Send + Sync + 'static {}
+pub(crate) trait ItemFn<T, U>:
+    Fn(&mut Option<T>) -> Result<Option<U>, BoxError> + Send + Sync + 'static
+{
+}
 
 impl<T, U, F: Fn(&mut Option<T>) -> Result<Option<U>, BoxError> + Send + Sync + 'static> ItemFn<T, U> for F {}
 

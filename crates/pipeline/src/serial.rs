@@ -11,10 +11,10 @@ use panoply_runtime::time::{nanoseconds, sooner};
 
 use super::control::{Control, lock};
 use super::error::{Cause, PipelineError};
-use super::meter::{StageCounters, Idle, Meter};
+use super::meter::{Idle, Meter, StageCounters};
 use super::options::StageOptions;
 use super::report::StageReport;
-use super::stage::{LONG, Pace, SHARED_ITEM_NS_MIN, Stage, StepOutcome, StageDemand, summary};
+use super::stage::{LONG, Pace, SHARED_ITEM_NS_MIN, Stage, StageDemand, StepOutcome, summary};
 use super::watch::Watch;
 
 /// How many items a body moves before other stages get their turn.

@@ -15,7 +15,7 @@ use super::error::{Cause, PipelineError};
 use super::meter::StageCounters;
 use super::options::{ErrorPolicy, Finally};
 use super::parallel::told;
-use super::serial::{Advance, Body, StageContext, ObserveRings, RingState, TURN_MAX};
+use super::serial::{Advance, Body, ObserveRings, RingState, StageContext, TURN_MAX};
 
 /// A source's answer to a request for an item.
 type NextItem<T> = Poll<Option<Result<T, BoxError>>>;

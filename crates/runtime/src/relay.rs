@@ -29,7 +29,7 @@ use panoply_lockfree::foreign::contain;
 use panoply_lockfree::tenure::Tenure;
 
 use crate::lane::inlet::RELAY_DEPTH_MAX;
-use crate::lane::{InParts, Inlet, OpRemains, OpTicket, OpRequest};
+use crate::lane::{InParts, Inlet, OpRemains, OpRequest, OpTicket};
 use crate::options::FallbackPolicy;
 use crate::router::{Router, balance};
 use crate::threads::{Owner, STUCK_THREADS_MAX, Thread};

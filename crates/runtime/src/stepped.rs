@@ -9,7 +9,7 @@ use panoply_core::clock::Clock;
 use panoply_core::{Absence, Backend, Op, OpenOptions, Value};
 
 use crate::batcher::Batching;
-use crate::device_worker::driver::{Driver, Opener, DriverStep};
+use crate::device_worker::driver::{Driver, DriverStep, Opener};
 use crate::device_worker::{WorkerLimits, WorkerReport};
 use crate::health::HealthRules;
 use crate::lane::{Inlet, Lane, LaneSetup};

@@ -29,7 +29,7 @@ use panoply_lockfree::foreign::contain;
 use crate::errands::Errands;
 use crate::health::Circuit;
 use crate::lane::Lane;
-use crate::lane::opinions::{AnswerFollowUp, PendingVerification, Opinions};
+use crate::lane::opinions::{AnswerFollowUp, Opinions, PendingVerification};
 use crate::options::{FallbackPolicy, Priority, Wishes};
 use crate::pending::{Deadline, Pending};
 use crate::router::Router;
@@ -337,7 +337,9 @@ impl Verifier {
         let now = Instant::now();
         let in_budget = self.slots(|lane| lane.may_compare(now));
         if allowed != 0 && allowed & in_budget == 0 {
-            return Err(MissingAnswer::Skipped("comparisons have had their share of the other devices' time".to_owned()));
+            return Err(MissingAnswer::Skipped(
+                "comparisons have had their share of the other devices' time".to_owned(),
+            ));
         }
         let allowed = allowed & in_budget;
         let forecast = self.router.choose(&case.op, &Verifier::wishes(case, allowed), now)?.forecast;

@@ -23,7 +23,7 @@ use panoply_runtime::{
     WorkerPool, WorkerState,
 };
 use support::{eventually, poll_for, unpark};
-use traps::{Listener, PLACES, CallSite, TrappedBackend, Traps};
+use traps::{CallSite, Listener, PLACES, TrappedBackend, Traps};
 
 const OPS: usize = 24;
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -163,7 +163,10 @@ fn a_panic_at_any_place_costs_no_op_its_outcome() {
     }
     // `supports` is asked for a reason only when no device can run an op, and no kernel stays cold
     // for long.
-    assert!(never.iter().all(|place| matches!(place, CallSite::Supports | CallSite::WarmUp)), "never called: {never:?}");
+    assert!(
+        never.iter().all(|place| matches!(place, CallSite::Supports | CallSite::WarmUp)),
+        "never called: {never:?}"
+    );
 }
 
 /// Extreme limits and rules: the next ops are served, and a shutdown drains.

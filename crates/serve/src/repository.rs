@@ -154,7 +154,8 @@ impl Repository {
         let is_loaded = |version: u64| {
             let entry = locked(&self.models).get(&(name.to_owned(), version)).cloned();
             // In a fork `get` below refuses.
-            let is_some = |entry: Arc<ModelEntry>| process::lock(&entry.server, self.process).is_some_and(|it| it.is_some());
+            let is_some =
+                |entry: Arc<ModelEntry>| process::lock(&entry.server, self.process).is_some_and(|it| it.is_some());
             entry.is_some_and(is_some)
         };
         let Some(newest) = newest.filter(|newest| !is_loaded(*newest)) else { return Ok(false) };

@@ -209,7 +209,8 @@ impl Compactor<'_> {
             if self.is_closing() {
                 return Err(Error::Closed);
             }
-            let batches: Vec<EncodedBatch> = part.chunks(RECORD_ROWS_MAX).map(|part| self.copy_rows(old, part)).collect();
+            let batches: Vec<EncodedBatch> =
+                part.chunks(RECORD_ROWS_MAX).map(|part| self.copy_rows(old, part)).collect();
             let addition = |batch| Addition { kills: &[], fields: &[], batch: Some(batch) };
             let added = segment.append(&batches.iter().map(addition).collect::<Vec<_>>());
             added.map_err(|failure| failure.error)?;

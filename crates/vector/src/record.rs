@@ -306,7 +306,8 @@ fn read_body(log: &[u8], body: Range<usize>, layout: RecordLayout) -> Option<Rec
     let (rows_synced, rows_checksum) = (reader.number()?, reader.number()?);
     first_row.checked_add(rows)?;
     let kills = reader.take((kill_count as usize).checked_mul(8)?)?;
-    let kills = log[kills].chunks_exact(8).map(|pair| RowAddress { segment: number_at(pair), row: number_at(&pair[4..]) });
+    let kills =
+        log[kills].chunks_exact(8).map(|pair| RowAddress { segment: number_at(pair), row: number_at(&pair[4..]) });
     let kills = kills.collect();
     let mut fields = Vec::new();
     for _ in 0..field_count {

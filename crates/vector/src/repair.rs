@@ -22,7 +22,9 @@ use crate::encode::{EncodedBatch, floats};
 use crate::error::{Error, Result};
 use crate::folder::{Folder, ListedSegment, Manifest, Opener};
 use crate::ivf::{Centroids, Lists};
-use crate::record::{RecordSearch, LOG_HEAD_BYTES, Record, RowAddress, any_record_behind, entry, for_each_entry, read_any_record};
+use crate::record::{
+    LOG_HEAD_BYTES, Record, RecordSearch, RowAddress, any_record_behind, entry, for_each_entry, read_any_record,
+};
 use crate::schema::Schema;
 use crate::segment::{Addition, Segment, SegmentView};
 use crate::writer::recover::{RecoveredSegment, check_record, examine};
@@ -113,7 +115,8 @@ pub(crate) fn repair(path: &Path, opener: Opener<'_>, apply: bool) -> Result<Rep
         None => None,
     };
     let schema = Arc::new(manifest.schema()?);
-    let mut patient = FolderUnderRepair { folder: &folder, schema, manifest, repair: Repair::default(), damaged: Vec::new() };
+    let mut patient =
+        FolderUnderRepair { folder: &folder, schema, manifest, repair: Repair::default(), damaged: Vec::new() };
     let centroids = patient.examine_centroids();
     let mut segments = Vec::new();
     for place in 0..patient.manifest.segments.len() {
@@ -317,7 +320,12 @@ impl FolderUnderRepair<'_> {
     }
 
     /// Writes a complete new segment.
-    fn write_segment(&mut self, kills: &[RowAddress], fields: &[String], rows: &[&SalvagedRow]) -> Result<ListedSegment> {
+    fn write_segment(
+        &mut self,
+        kills: &[RowAddress],
+        fields: &[String],
+        rows: &[&SalvagedRow],
+    ) -> Result<ListedSegment> {
         const RECORD_ROWS_MAX: usize = 1 << 10;
         let number = self.manifest.take_number()?;
         let mut segment = Segment::create(Some(self.folder), &self.schema, number, false)?;

@@ -171,7 +171,9 @@ impl AbacusEngine {
                 if let Some(CountBytes { counter, message }) = extension.downcast_ref() {
                     let sums = self.counters.get_mut(counter)?;
                     message.as_slice()?.iter().for_each(|byte| sums[usize::from(*byte)] += 1);
-                    return Ok(WorkItem::Known(Box::new(Tensor::from_slice(sums.as_slice(), [256]).map(Value::Tensor))));
+                    return Ok(WorkItem::Known(Box::new(
+                        Tensor::from_slice(sums.as_slice(), [256]).map(Value::Tensor),
+                    )));
                 }
                 // The op serves as the recipe: if the device is lost, the worker opens a new
                 // counter, which starts at zero.

@@ -17,7 +17,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::process::{Workspace, say};
 use asked::Figure;
-use record::{RecordedFigure, Record};
+use record::{Record, RecordedFigure};
 use rows::Rows;
 
 /// A ratio below this share of the recorded one has fallen.

@@ -10,9 +10,9 @@ pub mod text_model;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use panoply::Runtime;
 use panoply::inputs::picture::Picture;
 use panoply::inputs::text::Tokenizer;
-use panoply::Runtime;
 use panoply::models::{Error, Model};
 
 use crate::failure::Failure;

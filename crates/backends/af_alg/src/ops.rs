@@ -6,7 +6,7 @@ use panoply_cpu_crypto::cipher::{pad, unpadded_len};
 use panoply_cpu_crypto::hash;
 use zeroize::{Zeroize, Zeroizing};
 
-use crate::socket::{Control, Family, Operation, Transform, SystemCallError};
+use crate::socket::{Control, Family, Operation, SystemCallError, Transform};
 
 const BLOCK_BYTES: usize = 16;
 /// Number of bytes sent at a time. The kernel's sockets accept at least three times as much.

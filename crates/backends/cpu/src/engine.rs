@@ -7,7 +7,7 @@ use panoply_core::{DeviceInfo, Engine, Finished, Health, Item, MemoryStats, Op};
 
 use crate::context::Context;
 use crate::health::Sensors;
-use crate::ops::together::{Members, BatchedResult, run_batch, run_own};
+use crate::ops::together::{BatchedResult, Members, run_batch, run_own};
 
 /// The engine of the cores of one NUMA node.
 pub(crate) struct CpuEngine {

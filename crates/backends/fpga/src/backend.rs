@@ -216,9 +216,10 @@ impl Find for Xdma {
         }
         match numbers.is_empty() {
             true => Err(Absence::NoDevice { reason: format!("no xdma*_user in {}", self.folder.display()) }),
-            false => {
-                Ok(numbers.into_iter().map(|number| FoundCard { number, name: format!("XDMA card {number}") }).collect())
-            }
+            false => Ok(numbers
+                .into_iter()
+                .map(|number| FoundCard { number, name: format!("XDMA card {number}") })
+                .collect()),
         }
     }
 

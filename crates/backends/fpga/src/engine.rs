@@ -13,7 +13,7 @@ use panoply_core::{DeviceInfo, Engine, Error, Finished, Health, Item, MemoryStat
 
 use crate::card::CardError;
 use crate::driver::{CardAnswer, Driver};
-use crate::ops::{self, CorePass, CardWork};
+use crate::ops::{self, CardWork, CorePass};
 
 /// The op that runs on the card.
 struct CardOp {

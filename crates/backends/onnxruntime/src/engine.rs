@@ -8,7 +8,7 @@ use panoply_core::{
     DeviceInfo, Engine, Error, Finished, Health, Item, MemoryStats, ObjectTable, Op, Part, Result, Support, Value,
 };
 
-use crate::library::{Library, Session, OnnxRuntimeError};
+use crate::library::{Library, OnnxRuntimeError, Session};
 use crate::ops::{LoadModel, RunModel, packed};
 
 /// The kind of model objects, for messages.

@@ -69,7 +69,8 @@ impl Library {
         let base = unsafe { loaded.get::<unsafe extern "C" fn() -> *const ApiBase>(b"OrtGetApiBase\0") };
         let base = base.map_err(|error| OnnxRuntimeError::new("OrtGetApiBase", error))?;
         // SAFETY: the function takes no arguments, and its result lives as long as the library.
-        let base = unsafe { base().as_ref() }.ok_or_else(|| OnnxRuntimeError::new("OrtGetApiBase", "it gives nothing"))?;
+        let base =
+            unsafe { base().as_ref() }.ok_or_else(|| OnnxRuntimeError::new("OrtGetApiBase", "it gives nothing"))?;
         // SAFETY: the version is a text that ends with a zero byte and lives as long as the
         // library.
         let version = unsafe { CStr::from_ptr((base.get_version)()) }.to_string_lossy().into_owned();
@@ -197,10 +198,11 @@ impl Session {
     /// Loads a model, which may use `threads` threads.
     pub fn new(library: &Arc<Library>, source: &ModelSource, threads: usize) -> Result<Session, OnnxRuntimeError> {
         let table = &library.table;
-        let options = OwnedHandle::new(library, table.release_options).made("CreateSessionOptions", |table, handle| {
-            // SAFETY: the call writes the handle before it returns.
-            unsafe { (table.create_options)(handle) }
-        })?;
+        let options =
+            OwnedHandle::new(library, table.release_options).made("CreateSessionOptions", |table, handle| {
+                // SAFETY: the call writes the handle before it returns.
+                unsafe { (table.create_options)(handle) }
+            })?;
         let threads = c_int::try_from(threads).unwrap_or(1).max(1);
         // SAFETY: the options are alive.
         library.checked("SetIntraOpNumThreads", unsafe { (table.set_threads)(options.handle, threads) })?;
@@ -277,16 +279,19 @@ impl Session {
         let library = &*self.library;
         let values = inputs.iter().map(|(_, array)| tensor(library, array)).collect::<Result<Vec<_>, _>>()?;
         let names = inputs.iter().map(|(name, _)| CString::new(name.as_str()));
-        let names =
-            names.collect::<Result<Vec<_>, _>>().map_err(|error| OnnxRuntimeError::new("the name of an input", error))?;
+        let names = names
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|error| OnnxRuntimeError::new("the name of an input", error))?;
         let given: Vec<*const c_char> = names.iter().map(|name| name.as_ptr()).collect();
         let wanted: Vec<*const c_char> = self.outputs.iter().map(|name| name.as_ptr()).collect();
         let handles: Vec<Handle> = values.iter().map(|value| value.handle).collect();
-        let options =
-            OwnedHandle::new(library, library.table.release_run_options).made("CreateRunOptions", |table, handle| {
+        let options = OwnedHandle::new(library, library.table.release_run_options).made(
+            "CreateRunOptions",
+            |table, handle| {
                 // SAFETY: the call writes the handle before it returns.
                 unsafe { (table.create_run_options)(handle) }
-            })?;
+            },
+        )?;
         let mut made: Vec<Handle> = vec![std::ptr::null_mut(); wanted.len()];
         // SAFETY: the session, the options and all values are alive. There are as many names as
         // values. There are as many output handles as output names, all null, so that the library
@@ -304,7 +309,8 @@ impl Session {
             )
         };
         let release = library.table.release_value;
-        let made: Vec<OwnedHandle<'_>> = made.into_iter().map(|handle| OwnedHandle { library, handle, release }).collect();
+        let made: Vec<OwnedHandle<'_>> =
+            made.into_iter().map(|handle| OwnedHandle { library, handle, release }).collect();
         library.checked("Run", status)?;
         let named = self.outputs.iter().zip(&made);
         named.map(|(name, value)| Ok((name.to_string_lossy().into_owned(), array(library, value)?))).collect()
@@ -364,8 +370,8 @@ fn array(library: &Library, value: &OwnedHandle<'_>) -> Result<ModelArray, OnnxR
     let dims = dims.map_err(|error| OnnxRuntimeError::new("the dimensions of an output", error))?;
     let size = ModelArray::size_bytes(element_type, &dims);
     let size = size.filter(|size| *size <= OUTPUT_BYTES_MAX && element_type != sys::TEXT);
-    let size =
-        size.ok_or_else(|| OnnxRuntimeError::new("an output", format!("elements of the type {element_type}, {dims:?}")))?;
+    let size = size
+        .ok_or_else(|| OnnxRuntimeError::new("an output", format!("elements of the type {element_type}, {dims:?}")))?;
     let mut data: *mut c_void = std::ptr::null_mut();
     // SAFETY: as above.
     library.checked("GetTensorMutableData", unsafe { (table.tensor_data)(value.handle, &mut data) })?;

@@ -21,7 +21,7 @@ use crate::buffers::Buffers;
 use crate::calls::{self, Buffer, ClResult, Code, Context, Kernel, Library, Program, Queue, Range};
 use crate::compiler::ProgramCompiler;
 use crate::marks::{MarkedQueue, Marks};
-use crate::platform::{DeviceHandle, Facts, DiscoveredDevice};
+use crate::platform::{DeviceHandle, DiscoveredDevice, Facts};
 use crate::sys;
 use crate::warps::{TRIAL_THREADS, Warps};
 
@@ -118,7 +118,11 @@ impl OpenClDriver {
     }
 
     /// Queues a command.
-    fn push(&self, stream: Stream, command: impl FnOnce(&Queue) -> ClResult<calls::Event>) -> ClResult<Rc<calls::Event>> {
+    fn push(
+        &self,
+        stream: Stream,
+        command: impl FnOnce(&Queue) -> ClResult<calls::Event>,
+    ) -> ClResult<Rc<calls::Event>> {
         self.line(stream).push(&self.marks, command)
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use panoply_core::{DType, Tensor};
 
-use crate::event::{WakeSignal, Pending};
+use crate::event::{Pending, WakeSignal};
 use crate::plugin::{PjrtError, Plugin, code, text_of};
 use crate::sys::{self, PaddedArgs};
 

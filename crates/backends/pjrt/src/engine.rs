@@ -16,7 +16,7 @@ use panoply_core::{
 
 use crate::cache::{ProgramCounts, Programs};
 use crate::client::{Buffer, Client, Device};
-use crate::event::{WakeSignal, Pending};
+use crate::event::{Pending, WakeSignal};
 use crate::memory::DeviceMemory;
 use crate::ops;
 use crate::plugin::{PjrtError, code};

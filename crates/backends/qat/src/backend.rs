@@ -14,7 +14,7 @@ use panoply_core::{
 
 use crate::engine::QatEngine;
 use crate::instance::{Does, OpenInstance, abilities};
-use crate::library::{LIBRARIES, Qat, QatError, Service, Start, LibraryHandle};
+use crate::library::{LIBRARIES, LibraryHandle, Qat, QatError, Service, Start};
 use crate::ops;
 use crate::pci::{self, Endpoint};
 use crate::sys::{FALSE, Instance, OPERATIONAL_UP};
@@ -174,7 +174,10 @@ struct DiscoveredInstance {
 }
 
 /// The usable instances of each device, and the reasons why others are not usable.
-fn instances_of(started: &LibraryHandle, endpoints: &[Endpoint]) -> (BTreeMap<PciAddress, Vec<DiscoveredInstance>>, Vec<String>) {
+fn instances_of(
+    started: &LibraryHandle,
+    endpoints: &[Endpoint],
+) -> (BTreeMap<PciAddress, Vec<DiscoveredInstance>>, Vec<String>) {
     let (mut found, mut reasons) = (BTreeMap::<_, Vec<DiscoveredInstance>>::new(), Vec::new());
     for service in [Service::Crypto, Service::Compression] {
         let handles = started.qat.instances(service).unwrap_or_else(|error| {

@@ -17,8 +17,8 @@ use panoply_core::{DeviceInfo, Engine, Error, Finished, Health, Item, MemoryStat
 use crate::instance::{Does, Mode, OpenInstance, Session, Setup};
 use crate::library::QatError;
 use crate::memory::DeviceMemory;
-use crate::ops::{self, Continuation, AnswerError, MessageWork};
-use crate::request::{RequestAnswer, RequestParameters, Completion, Completions, Request};
+use crate::ops::{self, AnswerError, Continuation, MessageWork};
+use crate::request::{Completion, Completions, Request, RequestAnswer, RequestParameters};
 use crate::zip::{ZipMessage, Zipper};
 
 /// Maximum number of requests in flight. An instance accepts some hundreds.

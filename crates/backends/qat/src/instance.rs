@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use panoply_core::op::crypto::HashAlgorithm;
 
-use crate::library::{Qat, QatError, Service, LibraryHandle, checked};
+use crate::library::{LibraryHandle, Qat, QatError, Service, checked};
 use crate::memory::DmaBlock;
 use crate::request;
 use crate::sys::*;
@@ -144,7 +144,11 @@ unsafe extern "C" fn notified(_: Instance, tag: *mut c_void, event: u32) {
 }
 
 impl OpenInstance {
-    pub(crate) fn open(started: &Arc<LibraryHandle>, service: Service, handle: Instance) -> Result<OpenInstance, QatError> {
+    pub(crate) fn open(
+        started: &Arc<LibraryHandle>,
+        service: Service,
+        handle: Instance,
+    ) -> Result<OpenInstance, QatError> {
         let (qat, news) = (&started.qat, news_of(&started.qat, handle));
         let info = qat.info(service, handle)?;
         if info.state != OPERATIONAL_UP {

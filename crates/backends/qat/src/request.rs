@@ -183,7 +183,9 @@ impl Request {
             RequestParameters::RsaPrivate { key, .. } => vec![key.bytes(); 7],
             RequestParameters::EcdsaSign { curve, .. } => vec![curve.bytes; 11],
             RequestParameters::EcdsaVerify { curve, .. } => vec![curve.bytes; 11],
-            RequestParameters::Pack { message, room, .. } => vec![instance.meta_bytes, instance.meta_bytes, message.len(), *room],
+            RequestParameters::Pack { message, room, .. } => {
+                vec![instance.meta_bytes, instance.meta_bytes, message.len(), *room]
+            }
         };
         lens.into_iter().map(|len| len.next_multiple_of(ALIGN)).sum()
     }
@@ -228,8 +230,12 @@ impl Request {
             RequestParameters::Symmetric(it) => self.symmetric(it, session),
             RequestParameters::RsaPublic { key, input } => self.rsa_public(key, input),
             RequestParameters::RsaPrivate { key, input } => self.rsa_private(key, input),
-            RequestParameters::EcdsaSign { curve, private, once, digest } => self.ecdsa_sign(curve, private, once, digest),
-            RequestParameters::EcdsaVerify { curve, point, digest, signature } => self.ecdsa_verify(curve, point, digest, signature),
+            RequestParameters::EcdsaSign { curve, private, once, digest } => {
+                self.ecdsa_sign(curve, private, once, digest)
+            }
+            RequestParameters::EcdsaVerify { curve, point, digest, signature } => {
+                self.ecdsa_verify(curve, point, digest, signature)
+            }
             RequestParameters::Pack { message, compresses, room } => self.pack(message, *compresses, *room, session),
         }
     }

@@ -21,7 +21,7 @@ use panoply_core::op::crypto::Format;
 use panoply_cpu_crypto::deflate::checksum;
 
 use crate::library::QatError;
-use crate::request::{RequestAnswer, Completion, Completions};
+use crate::request::{Completion, Completions, RequestAnswer};
 use crate::sys::{DC_ADLER32, DC_OK, DC_OVERFLOW, DcResults, RETRY, SUCCESS};
 use crate::zip_sys::*;
 
@@ -240,7 +240,11 @@ fn serve(zip: &Qatzip, orders: &Receiver<Order>) {
 }
 
 /// Returns the session of this level. A session of another level is closed first.
-fn session<'o, 'a>(zip: &'a Qatzip, open: &'o mut Option<ZipLevelSession<'a>>, level: u32) -> Result<&'o mut ZipLevelSession<'a>, QatError> {
+fn session<'o, 'a>(
+    zip: &'a Qatzip,
+    open: &'o mut Option<ZipLevelSession<'a>>,
+    level: u32,
+) -> Result<&'o mut ZipLevelSession<'a>, QatError> {
     if open.as_ref().is_none_or(|open| open.level != level) {
         *open = None;
         *open = Some(ZipLevelSession::new(zip, level)?);

@@ -15,7 +15,7 @@ use panoply_core::{Backend, DeviceInfo, Engine, Error, OpenOptions, Result, Tens
 use crate::backend::{Messages, VulkanBackend, VulkanEngine};
 use crate::gpu::Gpu;
 use crate::loader::{Loader, LoaderOptions};
-use crate::quirks::{Copies, Memory, WAYS, TransferWays};
+use crate::quirks::{Copies, Memory, TransferWays, WAYS};
 use panoply_wgsl_gpu_testing::fault::run;
 
 /// A call that fails: its name, how many calls succeed first, which error it returns, and whether

@@ -16,7 +16,7 @@ use crate::adapter::{Adapter, look, preference};
 use crate::driver::VulkanDriver;
 use crate::gpu::Gpu;
 use crate::loader::{Loader, LoaderOptions};
-use crate::quirks::{KNOWN_WAYS, Limits, WAYS, TransferWays};
+use crate::quirks::{KNOWN_WAYS, Limits, TransferWays, WAYS};
 
 pub use crate::validation::Messages;
 

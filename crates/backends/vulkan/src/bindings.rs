@@ -8,7 +8,7 @@ use std::sync::Arc;
 use ash::vk;
 
 use crate::buffer::Bytes;
-use crate::gpu::{Gpu, RetiredObject, LastUses};
+use crate::gpu::{Gpu, LastUses, RetiredObject};
 
 /// Sets in one pool, and descriptors in all sets of the pool.
 const SETS_IN_POOL: u32 = 256;

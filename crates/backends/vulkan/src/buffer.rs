@@ -8,7 +8,7 @@ use ash::vk;
 use panoply_core::{HostBuffer, Result};
 use panoply_wgsl_gpu::pages::Pages;
 
-use crate::gpu::{Gpu, BufferMemory, RetiredObject, LastUses};
+use crate::gpu::{BufferMemory, Gpu, LastUses, RetiredObject};
 
 /// Alignment of the offset and size of host-visible parts of memory.
 const PAGE_BYTES: u64 = 4096;
@@ -99,7 +99,8 @@ pub(crate) const OWN: BufferRequest = BufferRequest {
 
 /// Makes a buffer, or returns `None` if the device has no such memory.
 pub(crate) fn make(gpu: &Arc<Gpu>, bytes: u64, wanted: BufferRequest) -> Result<Option<NewBuffer>> {
-    let unowned = UnownedBuffer::new(gpu, bytes, wanted.usage, false).map_err(|error| gpu.memory_error(error, bytes))?;
+    let unowned =
+        UnownedBuffer::new(gpu, bytes, wanted.usage, false).map_err(|error| gpu.memory_error(error, bytes))?;
     let requirements = unowned.requirements();
     let found = gpu.memory().find(requirements.memory_type_bits, wanted.with, wanted.without);
     let Some((kind, flags)) = found else { return Ok(None) };

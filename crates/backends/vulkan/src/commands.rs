@@ -22,13 +22,13 @@ use std::sync::atomic::Ordering;
 
 use ash::vk;
 use panoply_wgsl_gpu::Commands;
-use panoply_wgsl_gpu::driver::{Fence, Params, BufferOffset, TIMED_PASSES_MAX};
+use panoply_wgsl_gpu::driver::{BufferOffset, Fence, Params, TIMED_PASSES_MAX};
 
 use crate::bindings::VulkanBindings;
 use crate::buffer::{Bytes, VulkanBuffer};
 use crate::driver::VulkanDriver;
 use crate::fences::Fences;
-use crate::gpu::{Gpu, RetiredObject, LaneValues};
+use crate::gpu::{Gpu, LaneValues, RetiredObject};
 use crate::lists::{Lists, Submission};
 use crate::params::{PARAMS_BUFFERS, ParamsBuffers};
 use crate::pipelines::VulkanPipeline;

@@ -12,7 +12,7 @@ use panoply_wgsl_gpu::driver::{BoundRange, Direction, Fence, KernelText, Transfe
 use panoply_wgsl_gpu::fault::Faults;
 
 use crate::bindings::{Stretch, VulkanBindings};
-use crate::buffer::{OWN, VulkanBuffer, BufferRequest, import_host, make};
+use crate::buffer::{BufferRequest, OWN, VulkanBuffer, import_host, make};
 use crate::commands::VulkanCommands;
 use crate::fences::Fences;
 use crate::gpu::{Gpu, LaneValues};
@@ -95,7 +95,11 @@ impl Driver for VulkanDriver {
     fn bindings(&self, pipeline: &VulkanPipeline, bound: &[BoundRange<'_, VulkanDriver>]) -> VulkanBindings {
         let stretches: Vec<Stretch<'_>> = bound
             .iter()
-            .map(|BoundRange { buffer, offset, bytes }| Stretch { bytes: &buffer.0, offset: *offset, len_bytes: *bytes })
+            .map(|BoundRange { buffer, offset, bytes }| Stretch {
+                bytes: &buffer.0,
+                offset: *offset,
+                len_bytes: *bytes,
+            })
             .collect();
         let made = VulkanBindings::new(&self.gpu, pipeline.layout.set, pipeline.writes, &stretches);
         made.unwrap_or_else(|error| {

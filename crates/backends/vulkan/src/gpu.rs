@@ -27,7 +27,7 @@ use crate::adapter::{Adapter, memory as memory_of, memory_types};
 use crate::bfloat16::{BFLOAT16_NAME, Bfloat16Features};
 use crate::bindings::Sets;
 use crate::loader::Loader;
-use crate::memory::{Memory, BlockPart};
+use crate::memory::{BlockPart, Memory};
 use crate::quirks::Copies;
 
 /// The longest wait for work that must have ended before its objects are destroyed.

@@ -176,7 +176,10 @@ fn emulated_store(c: array<f32, 8>, at: u32, line: u32) {{
         match parts {
             Some((before, (at, stride))) if before.contains("coopLoad") => {
                 let name = before.split_once(" = ").map_or("", |(name, _)| name);
-                out.push_str(&format!("{name} = ElementAddress({at}, {}, {is_by_rows});\n", stride.trim_end_matches(");")));
+                out.push_str(&format!(
+                    "{name} = ElementAddress({at}, {}, {is_by_rows});\n",
+                    stride.trim_end_matches(");")
+                ));
             }
             _ => match line.trim().strip_prefix("coopStoreT(").and_then(|rest| rest.split_once(", &tile[")) {
                 Some((matrix, rest)) => {

@@ -7,7 +7,7 @@ use ash::vk;
 use panoply_core::Result;
 use panoply_wgsl_gpu::{PARAMS_BYTES, PARAMS_BYTES_MAX};
 
-use crate::buffer::{Bytes, OWN, BufferRequest, make};
+use crate::buffer::{BufferRequest, Bytes, OWN, make};
 use crate::gpu::Gpu;
 
 /// Number of parameter buffers.

@@ -15,7 +15,7 @@ use panoply_wgsl_gpu::driver::KernelText;
 
 use crate::bindings::KernelLayout;
 use crate::compiler::Compiler;
-use crate::gpu::{Gpu, RetiredObject, LastUses};
+use crate::gpu::{Gpu, LastUses, RetiredObject};
 
 /// The largest cache of a driver that is written to disk.
 const CACHE_BYTES_MAX: usize = 256 << 20;

@@ -10,7 +10,7 @@ use panoply_core::Result;
 use panoply_wgsl_gpu::Staging;
 use panoply_wgsl_gpu::driver::Direction;
 
-use crate::buffer::{Bytes, NewBuffer, BufferRequest, import_pages, make};
+use crate::buffer::{BufferRequest, Bytes, NewBuffer, import_pages, make};
 use crate::gpu::Gpu;
 use crate::quirks::Memory;
 

@@ -8,7 +8,7 @@ use panoply_core::{Backend, Engine, Item, OpenOptions, Operation, Tensor};
 use panoply_wgsl_gpu::driver::Transfers;
 
 use crate::backend::{VulkanBackend, VulkanEngine};
-use crate::quirks::{Copies, Memory, WAYS, TransferWays};
+use crate::quirks::{Copies, Memory, TransferWays, WAYS};
 use panoply_wgsl_gpu_testing::fault::run;
 use panoply_wgsl_gpu_testing::transfer::{bytes, there_and_back};
 
@@ -138,7 +138,8 @@ fn transfer_rate() {
         |chunk_mib: usize, chunks, copiers_max| Transfers { chunk_bytes: chunk_mib << 20, chunks, copiers_max };
     let plain = TransferWays { in_place: false, ..WAYS };
     let queues = [Copies::Inline, Copies::Beside].into_iter();
-    let kinds = queues.flat_map(|copies| KINDS.map(|kind| TransferWays { up: kind, down: kind, copies, ..plain }).into_iter());
+    let kinds =
+        queues.flat_map(|copies| KINDS.map(|kind| TransferWays { up: kind, down: kind, copies, ..plain }).into_iter());
     let spreads = [(4, 16, 8), (4, 32, 8), (8, 16, 4), (8, 16, 6), (8, 16, 12), (16, 8, 8), (16, 16, 8), (32, 8, 8)];
     let spreads = spreads.map(|(chunk, chunks, copiers)| TransferWays {
         up: Memory::Imported,

@@ -19,7 +19,7 @@ use panoply_conformance::{
 use panoply_core::{Backend, DeviceInfo, DeviceKind};
 use panoply_vulkan::VulkanBackend;
 use panoply_vulkan::backend::Messages;
-use panoply_vulkan::quirks::{Copies, WAYS, TransferWays};
+use panoply_vulkan::quirks::{Copies, TransferWays, WAYS};
 
 /// A software driver runs every n-th case. The second software driver, and the run with validation
 /// layers, have an n of their own.

@@ -15,7 +15,7 @@ use panoply_wgsl_gpu::{GpuEngine, Opening, ops};
 use crate::adapter::{MATRIX_FEATURES, describe, device_id, profile};
 use crate::driver::{DriverParts, WgpuDriver};
 use crate::fault::{at_once, translate};
-use crate::quirks::{KNOWN_WAYS, WAYS, TransferWays};
+use crate::quirks::{KNOWN_WAYS, TransferWays, WAYS};
 use crate::vulkan;
 
 /// An opened adapter.

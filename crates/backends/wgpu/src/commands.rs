@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use panoply_wgsl_gpu::driver::{Fence, Params, BufferOffset, STAMPS_BYTES_MAX, TIMED_PASSES_MAX};
+use panoply_wgsl_gpu::driver::{BufferOffset, Fence, Params, STAMPS_BYTES_MAX, TIMED_PASSES_MAX};
 use panoply_wgsl_gpu::{Commands, PARAMS_BYTES, PARAMS_BYTES_MAX};
 
 use crate::driver::{Fences, WgpuDriver, WgpuPipeline};

@@ -89,7 +89,12 @@ pub struct MappedBuffer {
 }
 
 impl MappedBuffer {
-    pub(crate) fn new(device: &wgpu::Device, faults: &Arc<Faults>, bytes: u64, direction: Direction) -> Result<MappedBuffer> {
+    pub(crate) fn new(
+        device: &wgpu::Device,
+        faults: &Arc<Faults>,
+        bytes: u64,
+        direction: Direction,
+    ) -> Result<MappedBuffer> {
         let (usage, state) = match direction {
             Direction::Up => (wgpu::BufferUsages::MAP_WRITE | wgpu::BufferUsages::COPY_SRC, MAPPED),
             Direction::Down => (wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST, AWAY),

@@ -8,7 +8,7 @@ use panoply_core::{Backend, Engine, Item, OpenOptions, Operation, Tensor};
 use panoply_wgsl_gpu::driver::Transfers;
 
 use crate::backend::{WgpuBackend, WgpuEngine};
-use crate::quirks::{Memory, WAYS, TransferWays};
+use crate::quirks::{Memory, TransferWays, WAYS};
 use panoply_wgsl_gpu_testing::transfer::{bytes, there_and_back};
 
 const KINDS: [Memory; 5] = [Memory::Mapped, Memory::Cached, Memory::Uncached, Memory::Device, Memory::Imported];

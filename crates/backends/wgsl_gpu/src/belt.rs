@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use panoply_core::Result;
 
-use crate::driver::{Commands, Direction, Driver, Fence, BufferOffset, Staging};
+use crate::driver::{BufferOffset, Commands, Direction, Driver, Fence, Staging};
 
 /// The smallest chunk of the belt.
 const CHUNK_BYTES_MIN: u64 = 256 << 10;

@@ -11,9 +11,9 @@ use panoply_kernels::wgsl::{Kernel, MoveKernel, WORKGROUP_SIZE, carrier_dtype};
 
 use crate::arena::Arena;
 use crate::belt::StagingBelt;
-use crate::driver::{BoundRange, Commands, Driver, Fence, BufferOffset, STAMPS_BYTES_MAX, Staging};
+use crate::driver::{BoundRange, BufferOffset, Commands, Driver, Fence, STAMPS_BYTES_MAX, Staging};
 use crate::joined::{BatchedMapKernels, DeferredMap};
-use crate::memory::{MemoryBlock, DeviceMemory, LentMemory};
+use crate::memory::{DeviceMemory, LentMemory, MemoryBlock};
 use crate::operand::{Operand, WINDOW_STEP_BYTES, collapsed};
 use crate::pieces::in_pieces;
 use crate::pipelines::{Pipeline, Pipelines};

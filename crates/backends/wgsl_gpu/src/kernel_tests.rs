@@ -20,7 +20,7 @@ use panoply_kernels::wgsl::{
     ScanForm, ScanKernel, SearchKernel, WideKernel, WideSource, WideTarget, with_immediates,
 };
 
-use crate::driver::{BoundRange, Direction, Fence, KernelText, Params, BufferOffset, Transfers};
+use crate::driver::{BoundRange, BufferOffset, Direction, Fence, KernelText, Params, Transfers};
 use crate::engine::{GpuEngine, Opening};
 use crate::fault::Faults;
 use crate::profile::{Profile, WideMatrices};

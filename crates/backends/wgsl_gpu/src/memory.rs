@@ -13,7 +13,7 @@ use panoply_core::lease::{Home, Lease};
 use panoply_core::pool::{Pool, Pooled, Source};
 use panoply_core::{DeviceBuffer, DeviceId, Error, MemoryStats, Result};
 
-use crate::arena::{Arena, SLOT_BYTES, ArenaSlot};
+use crate::arena::{Arena, ArenaSlot, SLOT_BYTES};
 use crate::driver::Driver;
 use crate::joined::ArenaPosition;
 use crate::profile::Profile;

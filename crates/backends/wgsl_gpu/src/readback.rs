@@ -8,7 +8,7 @@ use panoply_core::lease::Lease;
 use panoply_core::pool::{Pool, Pooled, Source};
 use panoply_core::{HostBuffer, HostBufferMut, Result};
 
-use crate::driver::{Commands, Direction, Driver, BufferOffset, Staging};
+use crate::driver::{BufferOffset, Commands, Direction, Driver, Staging};
 use crate::ring::copiers;
 
 /// The most staging memory of downloads that is kept for reuse.

@@ -16,8 +16,8 @@ use panoply_core::{Error, Result};
 
 use crate::arena::Arena;
 use crate::belt::StagingBelt;
-use crate::driver::{BoundRange, Commands, Driver, Fence, Params, BufferOffset};
-use crate::joined::{Group, BatchedMapKernels, DeferredMap};
+use crate::driver::{BoundRange, BufferOffset, Commands, Driver, Fence, Params};
+use crate::joined::{BatchedMapKernels, DeferredMap, Group};
 use crate::operand::Operand;
 use crate::pipelines::Pipeline;
 

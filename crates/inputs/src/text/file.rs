@@ -7,7 +7,7 @@ use super::json::{Json, known, text_of};
 use super::split::{Normal, PreTokenizer};
 use super::unigram::Unigram;
 use super::wordpiece::WordPiece;
-use super::{AddedToken, AddedPieces, Model, Tokenizer};
+use super::{AddedPieces, AddedToken, Model, Tokenizer};
 use crate::error::{Error, Result};
 
 /// The most pieces that a file adds to its vocabulary, and the most bytes of one.

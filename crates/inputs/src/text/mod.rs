@@ -150,7 +150,15 @@ impl Tokenizer {
         let lower = !has_capitals;
         let normal = vec![Normal::Bert { cleans: true, ideographs: true, accents: lower, lower }];
         let model = Model::WordPiece(WordPiece::new(pieces, "[UNK]")?);
-        Ok(Tokenizer { model, normal, split: vec![PreTokenizer::Bert], added: AddedPieces::default(), before, after, padding })
+        Ok(Tokenizer {
+            model,
+            normal,
+            split: vec![PreTokenizer::Bert],
+            added: AddedPieces::default(),
+            before,
+            after,
+            padding,
+        })
     }
 
     /// A vocabulary in the format of `tokenizer.json`.

@@ -195,7 +195,13 @@ impl Matcher<'_> {
     }
 
     /// Matches as many characters of a set as possible, and backtracks until the rest fits.
-    fn one(&mut self, set: &CharacterSet, repeat: &Repeat, behind: PatternRest<'_>, at: usize) -> Result<Option<usize>> {
+    fn one(
+        &mut self,
+        set: &CharacterSet,
+        repeat: &Repeat,
+        behind: PatternRest<'_>,
+        at: usize,
+    ) -> Result<Option<usize>> {
         let most = self.chars[at..].iter().take(repeat.max).take_while(|c| set.has(**c)).count();
         self.step(most as u64)?;
         for count in (repeat.min..=most).rev() {

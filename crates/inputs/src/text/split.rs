@@ -200,7 +200,11 @@ impl PreTokenizer {
                     "Removed" => (false, true),
                     other => return Err(Error::unsupported(format!("a split that is {other}"))),
                 };
-                PreTokenizer::Pattern { pattern: pattern(&json["pattern"])?, keeps_matches: matches, keeps_others: others }
+                PreTokenizer::Pattern {
+                    pattern: pattern(&json["pattern"])?,
+                    keeps_matches: matches,
+                    keeps_others: others,
+                }
             }
             "Metaspace" => PreTokenizer::marked(json)?,
             "WhitespaceSplit" => PreTokenizer::Whitespace,

@@ -11,7 +11,12 @@ use crate::value::Value;
 
 /// Runs a node that has a body. `captured` are the values of the surrounding graph that the body
 /// reads.
-pub(super) fn run(context: &Context<'_>, call: &Call<'_>, body: &Executable, captured: &[RunValue]) -> Result<Vec<Value>> {
+pub(super) fn run(
+    context: &Context<'_>,
+    call: &Call<'_>,
+    body: &Executable,
+    captured: &[RunValue],
+) -> Result<Vec<Value>> {
     match call.node.kind {
         OpKind::Loop => run_loop(context, call, body, captured),
         OpKind::Scan => run_scan(context, call, body, captured),
@@ -136,7 +141,12 @@ fn list_flag(call: &Call<'_>, name: &str, place: usize) -> Result<bool> {
 
 /// Version 8 of `Scan`: a leading batch axis and sequence lengths. Only sequences of full length
 /// are supported.
-fn scan_batches(context: &Context<'_>, call: &Call<'_>, body: &Executable, captured: &[RunValue]) -> Result<Vec<Value>> {
+fn scan_batches(
+    context: &Context<'_>,
+    call: &Call<'_>,
+    body: &Executable,
+    captured: &[RunValue],
+) -> Result<Vec<Value>> {
     if call.optional(0)?.is_some() || call.ints("directions")?.is_some() {
         return Err(Error::unsupported("Scan of version 8 with lengths or directions"));
     }

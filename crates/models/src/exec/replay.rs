@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::state::{ValueLocation, State};
+use super::state::{State, ValueLocation};
 use super::tracer::Tracer;
-use super::{Branch, Context, TraceEnd, Executable, Inner, Lists, RunValue, Outcome, Segment, OperandSource, RunStep, bodies};
+use super::{
+    Branch, Context, Executable, Inner, Lists, OperandSource, Outcome, RunStep, RunValue, Segment, TraceEnd, bodies,
+};
 use crate::array::Array;
 use crate::element::ElementType;
 use crate::error::{Error, Result};
@@ -119,8 +121,9 @@ fn step_slots(step: &RunStep, visit: &mut dyn FnMut(usize)) {
             inputs.iter().copied().chain(outputs.iter().map(|(slot, _)| *slot)).for_each(visit);
         }
         RunStep::Host { inputs, outputs, bodies, .. } => {
-            let read =
-                inputs.iter().filter_map(|input| if let OperandSource::Slot(slot) = input { Some(*slot) } else { None });
+            let read = inputs
+                .iter()
+                .filter_map(|input| if let OperandSource::Slot(slot) = input { Some(*slot) } else { None });
             let captured = bodies.iter().flat_map(|(_, slots)| slots.iter().copied());
             read.chain(captured).chain(outputs.iter().flatten().copied()).for_each(visit);
         }

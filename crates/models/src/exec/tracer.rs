@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::replay::{inline, run_node, run_step, source};
-use super::state::{ValueLocation, State};
-use super::{Context, Executable, Inner, CachedNodeCount, RunValue, Outcome, OperandSource, RunStep};
+use super::state::{State, ValueLocation};
+use super::{CachedNodeCount, Context, Executable, Inner, OperandSource, Outcome, RunStep, RunValue};
 use crate::error::{Error, Result};
-use crate::lower::{Arg, Origin, VaryingOperand, Recording};
+use crate::lower::{Arg, Origin, Recording, VaryingOperand};
 use crate::ops::call::{Call, truth};
 use crate::ops::shape;
 use crate::program::{Attribute, Node, OpKind, ValueId};
@@ -265,10 +265,14 @@ impl<'c, 'r> Tracer<'c, 'r> {
             };
             return Ok(Some(Outcome::Truth(slot, place)));
         }
-        let inputs: Vec<OperandSource> =
-            node.inputs.iter().map(|id| id.map_or(OperandSource::Missing, |id| source(self.state.bound.get(&id)))).collect();
+        let inputs: Vec<OperandSource> = node
+            .inputs
+            .iter()
+            .map(|id| id.map_or(OperandSource::Missing, |id| source(self.state.bound.get(&id))))
+            .collect();
         let outputs: Vec<Option<usize>> = node.outputs.iter().map(|output| output.map(|_| self.state.slot())).collect();
-        let step = RunStep::Host { node: Arc::clone(node), inputs, outputs: outputs.clone(), bodies: self.bodies(node)? };
+        let step =
+            RunStep::Host { node: Arc::clone(node), inputs, outputs: outputs.clone(), bodies: self.bodies(node)? };
         run_step(self.context, &step, &mut self.live)?;
         self.steps.push(step);
         let bounds = outputs.iter().map(|slot| ValueLocation::Slot(slot.unwrap_or(usize::MAX))).collect();
@@ -318,7 +322,9 @@ impl<'c, 'r> Tracer<'c, 'r> {
         pending.sort_unstable();
         pending.dedup();
         for id in &pending {
-            if let (Some(ValueLocation::Pending(node, kind)), true) = (self.state.bound.get(id), self.state.is_needed(*id)) {
+            if let (Some(ValueLocation::Pending(node, kind)), true) =
+                (self.state.bound.get(id), self.state.is_needed(*id))
+            {
                 wanted.push((*id, *node, *kind));
             }
         }

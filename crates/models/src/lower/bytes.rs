@@ -8,7 +8,7 @@ use panoply_core::expr::Expr;
 use panoply_core::graph::NodeId;
 use panoply_core::op::compute::{MatMul, Reduce, Reduction};
 
-use super::{Arg, Lower, VaryingOperand, LoweredOutputs, one};
+use super::{Arg, Lower, LoweredOutputs, VaryingOperand, one};
 use crate::array::Array;
 use crate::element::ElementType;
 use crate::error::Result;

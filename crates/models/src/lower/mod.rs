@@ -244,7 +244,9 @@ impl Lower<'_, '_> {
         match self.args.get(place) {
             Some(Arg::Static(array)) => self.recording.constant(array),
             Some(Arg::Dynamic { at: VaryingOperand::Node(node), .. }) => Ok(*node),
-            Some(Arg::Dynamic { at: VaryingOperand::Slot(slot), kind, dims }) => self.recording.port(*slot, *kind, dims),
+            Some(Arg::Dynamic { at: VaryingOperand::Slot(slot), kind, dims }) => {
+                self.recording.port(*slot, *kind, dims)
+            }
             _ => Err(Error::invalid("an operand", "a value", "none")),
         }
     }

@@ -34,7 +34,9 @@ impl Pixels {
                     let ([a, b], weights) = places[place];
                     wide.between([first + a, first + b], weights, to);
                 }
-                AxisMapping::Mix(places) => wide.mix(places[place].iter().map(|(at, weight)| (first + at, *weight)), to),
+                AxisMapping::Mix(places) => {
+                    wide.mix(places[place].iter().map(|(at, weight)| (first + at, *weight)), to)
+                }
             }
         }
         Ok(())
@@ -151,7 +153,12 @@ mod tests {
             AxisMapping::Same,
             AxisMapping::Repeat(2),
             AxisMapping::Pick(vec![2, 0, 0, 1]),
-            AxisMapping::Between(vec![([0, 0], [0.5; 2]), ([0, 1], [0.3, 0.7]), ([0, 2], [0.25, 0.75]), ([2, 2], [0.5; 2])]),
+            AxisMapping::Between(vec![
+                ([0, 0], [0.5; 2]),
+                ([0, 1], [0.3, 0.7]),
+                ([0, 2], [0.25, 0.75]),
+                ([2, 2], [0.5; 2]),
+            ]),
             AxisMapping::Mix(vec![cubic.clone(), vec![(1, 1.0)], cubic, vec![(2, 0.5), (0, 0.5)]]),
         ]
     }

@@ -11,7 +11,7 @@ use crate::array::Array;
 use crate::bounds::work;
 use crate::element::ElementType;
 use crate::error::Result;
-use crate::ops::recurrent::{Gates, RunInputs, Layer, RunOutputs};
+use crate::ops::recurrent::{Gates, Layer, RunInputs, RunOutputs};
 use crate::ops::sizes;
 
 /// A layer with settings that can be recorded.

@@ -68,7 +68,9 @@ impl AxisMapping {
     fn row(&self, from: &[f32], to: &mut [f32]) {
         match self {
             AxisMapping::Same => to.copy_from_slice(from),
-            AxisMapping::Repeat(2) => to.chunks_exact_mut(2).zip(from).for_each(|(to, from)| to.copy_from_slice(&[*from; 2])),
+            AxisMapping::Repeat(2) => {
+                to.chunks_exact_mut(2).zip(from).for_each(|(to, from)| to.copy_from_slice(&[*from; 2]))
+            }
             AxisMapping::Repeat(times) => to.chunks_exact_mut(*times).zip(from).for_each(|(to, from)| to.fill(*from)),
             AxisMapping::Pick(places) => to.iter_mut().zip(places).for_each(|(to, at)| *to = from[*at]),
             AxisMapping::Between(places) => to.iter_mut().zip(places).for_each(|(to, ([a, b], [of_a, of_b]))| {

@@ -4,7 +4,7 @@ use panoply_core::DType;
 use panoply_core::graph::NodeId;
 use panoply_core::op::compute::Gather;
 
-use super::{Arg, Lower, VaryingOperand, LoweredOutputs, carrier, fixed, one};
+use super::{Arg, Lower, LoweredOutputs, VaryingOperand, carrier, fixed, one};
 use crate::array::Array;
 use crate::element::ElementType;
 use crate::error::{Error, Result};

@@ -254,7 +254,13 @@ pub(crate) fn conv_transpose(call: &Call<'_>) -> Result<Vec<Value>> {
 }
 
 /// The output index to which a tap of an input pixel contributes. `None` outside the output.
-fn landing(mut place: usize, mut tap: usize, space: &[usize], kernel: &[usize], sizes: &TransposedConvSizes) -> Option<usize> {
+fn landing(
+    mut place: usize,
+    mut tap: usize,
+    space: &[usize],
+    kernel: &[usize],
+    sizes: &TransposedConvSizes,
+) -> Option<usize> {
     let (mut at, mut stride) = (0, 1);
     for axis in (0..space.len()).rev() {
         let (here, offset) = (place % space[axis], tap % kernel[axis]);

@@ -177,7 +177,14 @@ impl Backward {
 
     /// Adds elements up by their positions along an axis: each index gets the sum of the elements
     /// that have it as position.
-    fn scattered(&mut self, turn: NodeVisit, g: NodeId, positions: NodeId, axis: usize, dims: &[Dim]) -> Result<NodeId> {
+    fn scattered(
+        &mut self,
+        turn: NodeVisit,
+        g: NodeId,
+        positions: NodeId,
+        axis: usize,
+        dims: &[Dim],
+    ) -> Result<NodeId> {
         let size = self.fixed(turn, dims[axis])?;
         let (dtype, g_dims) = self.tape.type_of(g)?;
         let positions = self.counted_from_start(positions, size)?;

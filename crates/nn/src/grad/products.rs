@@ -81,7 +81,11 @@ impl Backward {
 
     /// The rule of a convolution's input gradient. It is linear in both operands, so its gradients
     /// are convolutions again.
-    pub(super) fn conv_input_shares(&mut self, turn: NodeVisit, op: &Conv2dBackwardInput) -> Result<Vec<Option<NodeId>>> {
+    pub(super) fn conv_input_shares(
+        &mut self,
+        turn: NodeVisit,
+        op: &Conv2dBackwardInput,
+    ) -> Result<Vec<Option<NodeId>>> {
         let (y, w, g, options) = (self.operand(turn, 0), self.operand(turn, 1), turn.g, op.options);
         let w_dims = self.operand_dims(turn, 1)?;
         let mut shares = vec![None, None];
@@ -101,7 +105,11 @@ impl Backward {
 
     /// The rule of a convolution's weight gradient, by the same argument. Here `g` has the shape of
     /// the weights.
-    pub(super) fn conv_weight_shares(&mut self, turn: NodeVisit, op: &Conv2dBackwardWeight) -> Result<Vec<Option<NodeId>>> {
+    pub(super) fn conv_weight_shares(
+        &mut self,
+        turn: NodeVisit,
+        op: &Conv2dBackwardWeight,
+    ) -> Result<Vec<Option<NodeId>>> {
         let (x, y, g, options) = (self.operand(turn, 0), self.operand(turn, 1), turn.g, op.options);
         let x_dims = self.operand_dims(turn, 0)?;
         let mut shares = vec![None, None];

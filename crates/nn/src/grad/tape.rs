@@ -99,7 +99,8 @@ impl Tape {
             Kind::Permute(order) => self.g.permute(first()?, order)?,
             Kind::Slice { axis, start, end, step } => self.g.slice(first()?, *axis, *start, *end, *step)?,
             Kind::Op(op) if matches!(*op.op(), Op::Compute(ComputeOp::TopK(_) | ComputeOp::SortPairs(_))) => {
-                let (first, second) = self.g.op_pair(operands, |tensors| RecordedOp(with_tensors(&op.op(), tensors)))?;
+                let (first, second) =
+                    self.g.op_pair(operands, |tensors| RecordedOp(with_tensors(&op.op(), tensors)))?;
                 return Ok((first, Some(second)));
             }
             Kind::Op(op) => self.g.op(operands, |tensors| RecordedOp(with_tensors(&op.op(), tensors)))?,

@@ -160,7 +160,13 @@ impl Exporter {
         Ok(ExpressionValue::Number(self.node("Mul", &[&product, &half], &[]), dtype))
     }
 
-    fn binary(&mut self, op: BinaryOp, a: &ExpressionValue, b: &ExpressionValue, own: DType) -> Result<ExpressionValue> {
+    fn binary(
+        &mut self,
+        op: BinaryOp,
+        a: &ExpressionValue,
+        b: &ExpressionValue,
+        own: DType,
+    ) -> Result<ExpressionValue> {
         if matches!(op, BinaryOp::And | BinaryOp::Or) {
             let (a, b) = (self.truth_of(a)?, self.truth_of(b)?);
             let name = if op == BinaryOp::And { "And" } else { "Or" };

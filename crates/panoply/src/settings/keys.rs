@@ -93,6 +93,27 @@ pub(super) fn suggestion(wrong: &str, known: &[&str]) -> String {
     }
 }
 
+/// Returns a value as a message quotes it. Lists are abbreviated after a few elements.
+pub(super) fn shown(value: &Value) -> String {
+    const ELEMENTS_MAX: usize = 4;
+    match value {
+        Value::String(text) => format!("{text:?}"),
+        Value::Integer(number) => number.to_string(),
+        // With a point, as TOML writes floats.
+        Value::Float(number) => format!("{number:?}"),
+        Value::Boolean(flag) => flag.to_string(),
+        Value::Datetime(time) => time.to_string(),
+        Value::Array(values) => {
+            let mut elements: Vec<String> = values.iter().take(ELEMENTS_MAX).map(shown).collect();
+            if values.len() > ELEMENTS_MAX {
+                elements.push("…".to_owned());
+            }
+            format!("[{}]", elements.join(", "))
+        }
+        Value::Table(_) => "a table".to_owned(),
+    }
+}
+
 fn count(value: &Value) -> Option<usize> {
     value.as_integer().and_then(|number| usize::try_from(number).ok())
 }

@@ -250,7 +250,7 @@ impl Settings {
                 return Err(SettingsError::UnknownKey { origin, key, suggestion });
             }
             let Value::Table(content) = content else {
-                let (origin, key, got) = (origin.to_owned(), section.clone(), content.to_string());
+                let (origin, key, got) = (origin.to_owned(), section.clone(), keys::shown(content));
                 return Err(SettingsError::BadValue { origin, key, expected: "a section", got });
             };
             for (key, value) in content {
@@ -268,7 +268,7 @@ impl Settings {
             return Err(SettingsError::UnknownKey { origin: origin.to_owned(), key, suggestion });
         };
         let bad = || {
-            let (origin, got) = (origin.to_owned(), value.to_string());
+            let (origin, got) = (origin.to_owned(), keys::shown(value));
             SettingsError::BadValue { origin, key: key.clone(), expected: known.expected, got }
         };
         (known.set)(self, value).ok_or_else(bad)?;
@@ -393,7 +393,10 @@ mod tests {
                 other => panic!("{text}: {other}"),
             }
         }
-        assert!(parse("limits = 3\n").is_err());
+        let error = parse("limits = 3\n").unwrap_err().to_string();
+        assert!(error.ends_with("expected a section, got 3"), "{error}");
+        let error = parse("[devices]\nonly = [1, \"a\", 0.5, true, 2]\n").unwrap_err().to_string();
+        assert!(error.ends_with("got [1, \"a\", 0.5, true, …]"), "{error}");
     }
 
     #[test]

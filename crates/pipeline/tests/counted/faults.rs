@@ -318,7 +318,8 @@ fn a_run_that_is_dropped_leaves_nothing() {
     for wait_ms in [0, 1, 5, 20] {
         let (items, alive) = counted();
         let builder = Pipeline::builder().source(items).map("same", |item| item).parallel(2);
-        let builder = builder.op("turn", Arc::clone(&runtime), |item: &CountedItem| Transpose::new(&row(item.0 as u32)));
+        let builder =
+            builder.op("turn", Arc::clone(&runtime), |item: &CountedItem| Transpose::new(&row(item.0 as u32)));
         let running = builder.for_each("end", drop).start().unwrap();
         std::thread::sleep(Duration::from_millis(wait_ms));
         drop(running);

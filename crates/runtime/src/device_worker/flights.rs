@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::Times;
-use crate::lane::{OpStage, OpAnswer, OpTicket, OpRequest};
+use crate::lane::{OpAnswer, OpRequest, OpStage, OpTicket};
 
 pub(crate) type FlightTable = panoply_lockfree::flight_table::FlightTable<OpRequest, OpAnswer>;
 

@@ -13,7 +13,7 @@ use super::driver::Driver;
 use super::flights::Flight;
 use super::visit::{Interruption, inside};
 use crate::health::Mark;
-use crate::lane::{Lane, OpStage, OpTicket, OpRequest, task};
+use crate::lane::{Lane, OpRequest, OpStage, OpTicket, task};
 use crate::options::{Goal, Priority};
 
 /// The predicted work, in nanoseconds, above which an engine gets no further op. An op that still

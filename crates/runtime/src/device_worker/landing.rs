@@ -15,7 +15,7 @@ use super::flights::{Flight, Flights, LandedOp};
 use super::visit::Generation;
 use crate::health::Mark;
 use crate::lane::task::{Forecast, stands_for, transfer_to_host};
-use crate::lane::{Lane, OpStage, OpTicket, OpRequest};
+use crate::lane::{Lane, OpRequest, OpStage, OpTicket};
 use crate::learned::model::{Label, Sample};
 use crate::time::nanoseconds;
 

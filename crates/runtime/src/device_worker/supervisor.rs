@@ -27,8 +27,8 @@ use panoply_lockfree::foreign::contain;
 use panoply_lockfree::slot::slot;
 use panoply_placement::affinity::{pin_current, sleep_precisely};
 
-use super::driver::{Driver, Opener, DriverStep};
-use super::vigil::{SupervisorLook, DriverObservation};
+use super::driver::{Driver, DriverStep, Opener};
+use super::vigil::{DriverObservation, SupervisorLook};
 use super::visit::Generation;
 use crate::errands::{Errand, Errands};
 use crate::lane::{Lane, OpTicket, WorkerState};
@@ -265,7 +265,9 @@ impl SharedSupervisor {
         let reason = "its thread ended at once".to_owned();
         let ended = Error::DeviceUnavailable { device: lane.info.id, reason };
         match receiver.wait_for(self.process, None, 0) {
-            Ok(generation) => Ok(WorkerThread { generation: generation.ok_or(ended)?, thread, vigil: DriverObservation::default() }),
+            Ok(generation) => {
+                Ok(WorkerThread { generation: generation.ok_or(ended)?, thread, vigil: DriverObservation::default() })
+            }
             Err(_) => Err(self.process.refusal("the runtime")),
         }
     }
@@ -299,7 +301,8 @@ impl SharedSupervisor {
     /// Looks at every worker once.
     fn look(&self, look: SupervisorLook) {
         let _turn = self.turn.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let found: Vec<WorkerFault> = self.lock_posts().iter_mut().filter_map(|post| self.look_at(post, look)).collect();
+        let found: Vec<WorkerFault> =
+            self.lock_posts().iter_mut().filter_map(|post| self.look_at(post, look)).collect();
         found.into_iter().for_each(|found| found.settle(&self.errands));
         let others = self.others.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         others.iter().for_each(|other| other(look.now));

@@ -14,7 +14,7 @@ use panoply_lockfree::CacheLine;
 use panoply_lockfree::foreign::{discard, tell};
 use tracing::Level;
 
-use super::task::{ProbeSeat, OpRequest};
+use super::task::{OpRequest, ProbeSeat};
 use super::{ABORT, Lane, OpRemains, OpTicket, WorkerCounters, WorkerReport};
 use crate::health::Mark;
 use crate::process;

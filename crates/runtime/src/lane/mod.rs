@@ -43,8 +43,8 @@ mod report;
 pub(crate) mod task;
 mod warm_ups;
 
-use books::OpCounters;
 pub(crate) use books::ClosingCalls;
+use books::OpCounters;
 pub(crate) use entry::PlaceInLine;
 pub(crate) use in_parts::InParts;
 pub(crate) use inlet::Inlet;
@@ -56,7 +56,7 @@ use panoply_lockfree::foreign::tell;
 use panoply_lockfree::sleeper::Sleeper;
 use panoply_lockfree::slot::{Receiver, Remains, Ticket};
 pub use report::{WorkerCounters, WorkerLimits, WorkerReport, WorkerState};
-pub(crate) use task::{Forecast, OpStage, OpRequest};
+pub(crate) use task::{Forecast, OpRequest, OpStage};
 use warm_ups::WarmUps;
 
 pub(crate) type OpAnswer = Result<Outcome<Value>>;

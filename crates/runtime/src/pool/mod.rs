@@ -41,7 +41,7 @@ use panoply_placement::affinity::{RealtimePriority, pin_current, set_realtime};
 use crate::address_space;
 use crate::partition::{Partitioner, RoundRobin, choose};
 use crate::process::{self, Process};
-use crate::worker::thread::{WorkerContext, Letter, LetterTicket, Mailbox, Postmark};
+use crate::worker::thread::{Letter, LetterTicket, Mailbox, Postmark, WorkerContext};
 use crate::worker::waits::{self, WorkerKey};
 use crate::worker::{Worker, WorkerError};
 

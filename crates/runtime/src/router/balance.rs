@@ -14,7 +14,7 @@ use super::lanes::Candidate;
 use super::{Router, choice};
 use crate::health::Circuit;
 use crate::lane::inlet::BACKLOG_NS_MIN;
-use crate::lane::{Forecast, Lane, OpTicket, OpRequest, WorkerState};
+use crate::lane::{Forecast, Lane, OpRequest, OpTicket, WorkerState};
 use crate::options::{Goal, Wishes};
 
 /// By what factor, and by how much, an op must be expected to finish sooner elsewhere: predictions

@@ -198,7 +198,14 @@ pub(super) fn reluctance(cost_ns: f32, least_ns: f32) -> f32 {
     (cost_ns.max(1.0) / least_ns.max(1.0)).max(1.0).sqrt()
 }
 
-fn look_at(router: &Router, candidate: &Candidate, op: &Op, facts: &Facts, wishes: &Wishes, now: Instant) -> LanePrediction {
+fn look_at(
+    router: &Router,
+    candidate: &Candidate,
+    op: &Op,
+    facts: &Facts,
+    wishes: &Wishes,
+    now: Instant,
+) -> LanePrediction {
     let lane = &candidate.lane;
     if !candidate.can_run(op) {
         return UNSEEN;

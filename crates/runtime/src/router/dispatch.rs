@@ -7,7 +7,7 @@ use panoply_core::{Describe, Error, Op, Result};
 use panoply_lockfree::slot::slot;
 
 use super::Router;
-use crate::lane::{Lane, OpReceiver, OpTicket, OpRequest};
+use crate::lane::{Lane, OpReceiver, OpRequest, OpTicket};
 use crate::options::{FallbackPolicy, Wishes};
 
 /// An op that was sent, or that waits for room.
@@ -89,8 +89,18 @@ impl Router {
         let (keep, session) = (verify || again && op.is_repeatable(), op.is_session());
         let (seat, history) = (None, None);
         let wishes_of = *wishes;
-        let mut task =
-            OpRequest { op: None, accepted, wishes: wishes_of, forecast, load_ns: 0, keep, verify, session, seat, history };
+        let mut task = OpRequest {
+            op: None,
+            accepted,
+            wishes: wishes_of,
+            forecast,
+            load_ns: 0,
+            keep,
+            verify,
+            session,
+            seat,
+            history,
+        };
         if forecast.probe || forecast.explored {
             self.take_seat(&mut task);
         }

@@ -111,7 +111,12 @@ enum WorkerEnd {
 }
 
 impl<W: Worker, F: Fn(usize) -> W> WorkerContext<W, F> {
-    pub(crate) fn new(index: usize, mailbox: Arc<Mailbox<W>>, options: PoolOptions, make: Arc<F>) -> WorkerContext<W, F> {
+    pub(crate) fn new(
+        index: usize,
+        mailbox: Arc<Mailbox<W>>,
+        options: PoolOptions,
+        make: Arc<F>,
+    ) -> WorkerContext<W, F> {
         WorkerContext { index, mailbox, options, make, letters: VecDeque::new(), failures_in_a_row: 0 }
     }
 

@@ -6,7 +6,7 @@ mod stage;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use panoply_models::{Array, Context, RunValue, Model, Outputs};
+use panoply_models::{Array, Context, Model, Outputs, RunValue};
 use panoply_runtime::{RunOptions, Runtime};
 
 use crate::error::{Error, Result};

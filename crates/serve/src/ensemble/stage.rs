@@ -11,7 +11,7 @@ use panoply_core::DType;
 use panoply_inputs::picture::{Fit, Frame, Normalisation, Picture, Placement};
 use panoply_inputs::tasks::{DetectOptions, Detection, in_picture};
 use panoply_inputs::text::Tokenizer;
-use panoply_models::{Array, Context, ElementType, RunValue, Network, NewNode, Setting};
+use panoply_models::{Array, Context, ElementType, Network, NewNode, RunValue, Setting};
 
 use crate::error::{Error, Result};
 use crate::tasks::boxes::Graphs;

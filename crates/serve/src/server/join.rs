@@ -102,7 +102,13 @@ pub(super) fn key(form: &RowAxes, inputs: &[(String, Array)], buckets: &[usize])
 }
 
 /// Runs a batch and answers each of its requests.
-pub(super) fn answer(model: &Model, form: &RowAxes, batch: Vec<Request>, options: &ServeOptions, room: &mut InstanceBuffers) {
+pub(super) fn answer(
+    model: &Model,
+    form: &RowAxes,
+    batch: Vec<Request>,
+    options: &ServeOptions,
+    room: &mut InstanceBuffers,
+) {
     let mut batch = in_time(batch);
     let plain = batch.len() == 1 && (batch[0].key.is_none() || is_full(&batch[0], options));
     if !plain

@@ -2,7 +2,7 @@
 
 use panoply_inputs::picture::{Fit, Picture};
 use panoply_inputs::tasks::{DetectOptions, Detection, Labels, in_picture};
-use panoply_models::{Array, RunValue, Model};
+use panoply_models::{Array, Model, RunValue};
 use panoply_runtime::RunOptions;
 
 use super::boxes::Graphs;

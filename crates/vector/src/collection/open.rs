@@ -20,7 +20,7 @@ use crate::schema::{Options, Schema};
 use crate::sealed::Sealing;
 use crate::search::gather::Gather;
 use crate::segment::Segment;
-use crate::state::{Index, CollectionState, Snapshot};
+use crate::state::{CollectionState, Index, Snapshot};
 use crate::writer::recover::{Ending, Takeover, examine};
 use crate::writer::{Writer, WriterHandle};
 
@@ -159,7 +159,8 @@ impl Collection {
 
     fn begin(runtime: Arc<Runtime>, schema: Schema, options: Options, folder: Option<Folder>) -> Result<Collection> {
         let manifest = Manifest::new(&schema);
-        let shared = Arc::new(CollectionState::new(Arc::new(schema), without_key(options), runtime, folder.map(Arc::new)));
+        let shared =
+            Arc::new(CollectionState::new(Arc::new(schema), without_key(options), runtime, folder.map(Arc::new)));
         let mut writer = Writer::new(Arc::clone(&shared), manifest);
         writer.begin()?;
         Collection::start(shared, writer)
@@ -211,7 +212,12 @@ pub(crate) struct FolderContents {
 
 impl FolderContents {
     /// Reads everything that the manifest names. Changes nothing.
-    pub(crate) fn read(folder: &Folder, manifest: &Manifest, schema: &Arc<Schema>, durable: bool) -> Result<FolderContents> {
+    pub(crate) fn read(
+        folder: &Folder,
+        manifest: &Manifest,
+        schema: &Arc<Schema>,
+        durable: bool,
+    ) -> Result<FolderContents> {
         let read = |number| Centroids::read(folder.sealing(), &folder.centroids_path(number), number, schema.dimension);
         let centroids = manifest.centroids.map(read).transpose()?.map(Arc::new);
         let mut stored = FolderContents { segments: Vec::new(), centroids, fields: Vec::new(), takeovers: Vec::new() };

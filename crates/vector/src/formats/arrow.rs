@@ -21,7 +21,7 @@ use super::bytes::ByteSource;
 use super::error::{FormatError, Result};
 use array::Array;
 use body::Body;
-use columns::{Column, ArrowColumns};
+use columns::{ArrowColumns, Column};
 use message::{Message, Messages};
 
 pub use write::ArrowWriter;

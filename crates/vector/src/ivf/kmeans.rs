@@ -57,7 +57,12 @@ pub(crate) fn train(
 }
 
 /// The list of each of the given rows of a segment.
-pub(crate) fn assign(shared: &CollectionState, centroids: &Tensor, segment: &SegmentView, rows: &[u32]) -> Result<Vec<u32>> {
+pub(crate) fn assign(
+    shared: &CollectionState,
+    centroids: &Tensor,
+    segment: &SegmentView,
+    rows: &[u32],
+) -> Result<Vec<u32>> {
     let (dimension, metric) = (shared.schema.dimension, assigning_metric(shared.schema.metric));
     let mut lists = Vec::with_capacity(rows.len());
     for part in rows.chunks(ASSIGN_POINTS_MAX) {

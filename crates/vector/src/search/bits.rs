@@ -67,7 +67,12 @@ impl FilterCache {
         if kept.len() >= FILTERS_KEPT_MAX {
             kept.remove(0);
         }
-        kept.push(CachedFilter { filter: filter.clone(), rows: segment.count, words: Arc::clone(&words), joined: None });
+        kept.push(CachedFilter {
+            filter: filter.clone(),
+            rows: segment.count,
+            words: Arc::clone(&words),
+            joined: None,
+        });
         words
     }
 }

@@ -213,7 +213,11 @@ impl Gather {
                 let mut found = found.into_iter();
                 for job in jobs {
                     let (snapshot, report) = (Arc::clone(&snapshot), report.clone());
-                    job.finish(Ok(BatchCandidates { snapshot, found: found.by_ref().take(job.count).collect(), report }));
+                    job.finish(Ok(BatchCandidates {
+                        snapshot,
+                        found: found.by_ref().take(job.count).collect(),
+                        report,
+                    }));
                 }
             }
         }

@@ -10,7 +10,7 @@ use panoply_core::op::compute::Transfer;
 use panoply_core::{DeviceId, DeviceKind, ErrorKind, Tensor};
 use panoply_runtime::{RunOptions, Runtime};
 
-use super::resident::{BLOCK_BYTES_MIN, ResidentRows, UploadExtent, State};
+use super::resident::{BLOCK_BYTES_MIN, ResidentRows, State, UploadExtent};
 use crate::error::Result;
 use crate::schema::Residency;
 use crate::segment::SegmentView;

@@ -114,7 +114,13 @@ impl State {
 
     /// The rows to upload of a segment with `count` rows, up to its last row: the rows not yet
     /// offered, and the rows of blocks before them that are joined with them.
-    pub(super) fn wanted(&self, count: u32, row_bytes: usize, devices: usize, effort: UploadExtent) -> Option<Range<u32>> {
+    pub(super) fn wanted(
+        &self,
+        count: u32,
+        row_bytes: usize,
+        devices: usize,
+        effort: UploadExtent,
+    ) -> Option<Range<u32>> {
         let rest = count.saturating_sub(self.offered);
         let scattered = self.blocks.len() > devices;
         if self.offered == 0 && count > 0 {

@@ -108,7 +108,12 @@ pub(crate) struct BatchCandidates {
 }
 
 /// Searches a batch of valid queries.
-pub(crate) fn search(shared: &CollectionState, queries: &[f32], count: usize, options: &SearchOptions) -> Result<BatchCandidates> {
+pub(crate) fn search(
+    shared: &CollectionState,
+    queries: &[f32],
+    count: usize,
+    options: &SearchOptions,
+) -> Result<BatchCandidates> {
     let snapshot = shared.snapshot();
     let queries = shared.schema.in_range(queries);
     let k = if options.k == 0 { 0 } else { options.k.saturating_add(options.offset).min(snapshot.len()) };

@@ -47,7 +47,11 @@ struct PlannedChange {
 impl Writer {
     /// Commits a change together with those that wait, and returns the command that ended the
     /// group.
-    pub(super) fn commit_group(&mut self, first: (Box<Change>, OnDone), receiver: &Receiver<Command>) -> Option<Command> {
+    pub(super) fn commit_group(
+        &mut self,
+        first: (Box<Change>, OnDone),
+        receiver: &Receiver<Command>,
+    ) -> Option<Command> {
         let (mut group, mut touched, mut bytes) = (Vec::new(), HashSet::new(), 0);
         let (mut next, mut ended_by) = (Some(first), None);
         while let Some((change, done)) = next.take() {

@@ -26,7 +26,9 @@ use std::sync::Arc;
 use crate::encode::floats;
 use crate::error::{Error, Result};
 use crate::folder::{Folder, ListedSegment};
-use crate::record::{RecordSearch, RecordLayout, Record, RowAddress, for_each_entry, proof_behind, read_log_head, read_record};
+use crate::record::{
+    Record, RecordLayout, RecordSearch, RowAddress, for_each_entry, proof_behind, read_log_head, read_record,
+};
 use crate::region::{Access, CAPACITY_BYTES_MIN, Region};
 use crate::schema::Schema;
 use crate::segment::{FIRST_RECORD, Segment};

@@ -22,7 +22,7 @@ use crate::compile::CompileQueue;
 use crate::complaint::{DeviceError, DeviceErrors};
 use crate::driver::{Address, Driver, Event, Function};
 use crate::kernels::Kernels;
-use crate::memory::{LeasedBlock, DeviceMemory};
+use crate::memory::{DeviceMemory, LeasedBlock};
 use crate::peers::{Peer, Peers};
 use crate::staging::Staging;
 
@@ -37,7 +37,7 @@ mod tables;
 
 pub use launches::COUNTERS;
 pub use outputs::Output;
-pub(crate) use outputs::{PlannedOutputs, PlannedOutput, PlannedPlace};
+pub(crate) use outputs::{PlannedOutput, PlannedOutputs, PlannedPlace};
 use recorded::Workspaces;
 pub(crate) use recorded::{Copies, Words};
 pub(crate) use replay::Replay;

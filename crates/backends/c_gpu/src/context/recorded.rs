@@ -206,7 +206,9 @@ impl Context {
     fn enter(&mut self, TensorCopy { target, from, bytes }: &TensorCopy, table: &mut Table) -> Result<()> {
         table.push(*target);
         match from {
-            CopySource::Tensor(tensor) if matches!(tensor.buffer(), Buffer::Host(_)) => table.push_input(tensor, self)?,
+            CopySource::Tensor(tensor) if matches!(tensor.buffer(), Buffer::Host(_)) => {
+                table.push_input(tensor, self)?
+            }
             CopySource::Tensor(tensor) => table.push(self.input(tensor)?),
             CopySource::Word(word) => table.push(*word),
         }

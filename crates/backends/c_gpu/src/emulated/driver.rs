@@ -19,7 +19,9 @@ use super::compiler::{HostCompiler, fresh_file};
 use super::convolutions::Loops;
 use crate::arguments::{Arguments, Bounds};
 use crate::compile::Compiler;
-use crate::driver::{Address, CapturedGraph, Captures, ContextHandle, Driver, Event, Function, Launch, Properties, Stream};
+use crate::driver::{
+    Address, CapturedGraph, Captures, ContextHandle, Driver, Event, Function, Launch, Properties, Stream,
+};
 use crate::library::Convolutions;
 
 /// Size of the emulated device's memory.

@@ -103,7 +103,12 @@ fn large_job(dtype: DType, kind: ConvolutionKind, context: &mut Context) -> Conv
 }
 
 /// A job of random numbers, and its op.
-fn small_job(dtype: DType, [side, pad, step]: [usize; 3], kind: ConvolutionKind, context: &mut Context) -> (ConvolutionTask, Op) {
+fn small_job(
+    dtype: DType,
+    [side, pad, step]: [usize; 3],
+    kind: ConvolutionKind,
+    context: &mut Context,
+) -> (ConvolutionTask, Op) {
     let (padding, stride) = ([pad; 4], [step; 2]);
     let options = ConvOptions { padding, stride, ..ConvOptions::default() };
     let shape = ConvShape::new([4, 32, 30, 28], [64, 32, side, side], &options).unwrap();

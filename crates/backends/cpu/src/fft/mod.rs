@@ -182,7 +182,12 @@ impl FftWorkspace {
     }
 
     /// Assigns runs of lines until none is left. Each thread has its own scratch.
-    fn run(&mut self, team: &Team, work: FftLines, body: &(dyn Fn(Range<usize>, &mut [Complex64]) + Sync)) -> Result<()> {
+    fn run(
+        &mut self,
+        team: &Team,
+        work: FftLines,
+        body: &(dyn Fn(Range<usize>, &mut [Complex64]) + Sync),
+    ) -> Result<()> {
         let run_lines = (RUN_ELEMENTS / work.len.max(1)).clamp(1, work.lines.max(1));
         let tasks = team.threads().min(work.lines.div_ceil(run_lines));
         let wanted = tasks.saturating_mul(work.scratch);

@@ -5,7 +5,7 @@ use num_complex::Complex;
 use panoply_core::Result;
 use panoply_core::op::signal::half_spectrum_len;
 
-use super::{FftWorkspace, Kind, FftPlan, FftLines, lines};
+use super::{FftLines, FftPlan, FftWorkspace, Kind, lines};
 use crate::parts::Parts;
 use crate::team::Team;
 

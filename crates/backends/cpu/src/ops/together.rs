@@ -102,7 +102,12 @@ fn caught(context: &mut Context, device: DeviceId, run: impl FnOnce(&mut Context
 }
 
 /// Runs a whole batch; the results are in its order.
-pub(crate) fn run_batch(items: &[Item], context: &mut Context, members: &mut Members, device: DeviceId) -> Vec<BatchedResult> {
+pub(crate) fn run_batch(
+    items: &[Item],
+    context: &mut Context,
+    members: &mut Members,
+    device: DeviceId,
+) -> Vec<BatchedResult> {
     let mut ran: Vec<Option<BatchedResult>> = items.iter().map(|_| None).collect();
     for group in joinable_searches(items) {
         join_searches(items, &group, context, &mut ran);
@@ -214,7 +219,8 @@ fn side_by_side(
     let together: Duration = results.iter().map(|(_, time)| *time).sum();
     let share = wall.as_secs_f64() / together.as_secs_f64().max(1e-9);
     for (index, (result, time)) in region.iter().zip(results) {
-        ran[*index] = Some(BatchedResult { result, batch_size: region.len() as u32, time: time.mul_f64(share.min(1.0)) });
+        ran[*index] =
+            Some(BatchedResult { result, batch_size: region.len() as u32, time: time.mul_f64(share.min(1.0)) });
     }
 }
 
@@ -237,7 +243,13 @@ fn joinable_graphs(items: &[Item]) -> Vec<Vec<usize>> {
 
 /// Runs a group as one graph with all rows. If that fails, its runs are executed one by one, so
 /// that none fails because of another.
-fn join_graphs(items: &[Item], group: &[usize], context: &mut Context, device: DeviceId, ran: &mut [Option<BatchedResult>]) {
+fn join_graphs(
+    items: &[Item],
+    group: &[usize],
+    context: &mut Context,
+    device: DeviceId,
+    ran: &mut [Option<BatchedResult>],
+) {
     let start = Instant::now();
     let ops: Vec<&RunGraph> = group.iter().filter_map(|index| as_graph(&items[*index])).collect();
     let Some((joined, rows)) = panoply_graph::join_rows(&ops) else { return };

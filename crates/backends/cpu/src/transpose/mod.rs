@@ -270,7 +270,13 @@ unsafe fn copy_run<const N: usize>(from: *const [u8; N], to: &mut [[u8; N]]) {
 }
 
 /// Copies along the innermost axis with its stride, one element at a time.
-fn copy_gather<const N: usize>(team: &Team, source: CopySource<'_, N>, outer: &[Axis], inner: Axis, out: &mut [[u8; N]]) {
+fn copy_gather<const N: usize>(
+    team: &Team,
+    source: CopySource<'_, N>,
+    outer: &[Axis],
+    inner: Axis,
+    out: &mut [[u8; N]],
+) {
     let rows = out.len() / inner.len;
     let parts = Parts::new(out);
     let body = |rows: Range<usize>, columns: Range<usize>| {

@@ -3,7 +3,7 @@
 
 use panoply_core::{DType, Describe, Error, Op, Operation, PartMut, PartRef, Result, Shape, Tensor, Value};
 
-use super::{Packet, CorePass, CardWork};
+use super::{CardWork, CorePass, Packet};
 use crate::map::{BEAT_BYTES, CoreKind};
 
 /// Size of a packet: large enough that the header's cost is negligible.

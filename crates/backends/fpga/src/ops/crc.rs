@@ -4,7 +4,7 @@
 use panoply_core::op::signal::{Checksum, Crc};
 use panoply_core::{Bytes, Result, Value};
 
-use super::{Packet, CorePass, CardWork, too_long};
+use super::{CardWork, CorePass, Packet, too_long};
 use crate::map::{BEAT_BYTES, CoreKind};
 
 pub(super) fn refusal(op: &Crc) -> Option<String> {

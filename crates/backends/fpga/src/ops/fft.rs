@@ -8,7 +8,7 @@
 use panoply_core::op::signal::{Fft, Ifft, half_spectrum_len};
 use panoply_core::{DType, Result, Shape, Tensor, Value};
 
-use super::{Packet, CorePass, CardWork, numbers, tensor, too_narrow};
+use super::{CardWork, CorePass, Packet, numbers, tensor, too_narrow};
 use crate::driver::Identity;
 use crate::fixed::{number, quantized};
 use crate::map::CoreKind;

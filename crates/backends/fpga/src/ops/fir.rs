@@ -11,7 +11,7 @@ use std::rc::Rc;
 use panoply_core::op::signal::Fir;
 use panoply_core::{DType, Result, Shape, Value};
 
-use super::{Packet, CorePass, CardWork, numbers, tensor, too_long, too_narrow};
+use super::{CardWork, CorePass, Packet, numbers, tensor, too_long, too_narrow};
 use crate::driver::Identity;
 use crate::fixed::{FixedPointLine, number, quantized};
 use crate::map::{BEAT_BYTES, CoreKind, FIR_TAP_INDEX, FIR_TAP_VALUE};

@@ -6,7 +6,7 @@
 use panoply_core::op::signal::{EXACT_TAIL_BITS_MAX, Ending, Viterbi};
 use panoply_core::{DType, Result, Shape, Tensor, Value};
 
-use super::{Packet, CorePass, CardWork};
+use super::{CardWork, CorePass, Packet};
 use crate::driver::Identity;
 use crate::map::{BEAT_BYTES, CoreKind, VITERBI_ANY_START, VITERBI_BEST_END, VITERBI_CODE};
 

@@ -34,9 +34,21 @@ const LIBRARIES: [DeclarationTable; 8] = [
         numbers: hipblaslt::ENUMERATORS,
         headers: &["hipblaslt/hipblaslt.h", "hipblas-common/hipblas-common.h", "hip/library_types.h"],
     },
-    DeclarationTable { functions: miopen::Functions::DECLARED, numbers: miopen::ENUMERATORS, headers: &["miopen/miopen.h"] },
-    DeclarationTable { functions: hipfft::Functions::DECLARED, numbers: hipfft::ENUMERATORS, headers: &["hipfft/hipfft.h"] },
-    DeclarationTable { functions: amd_smi::Functions::DECLARED, numbers: amd_smi::ENUMERATORS, headers: &["amd_smi/amdsmi.h"] },
+    DeclarationTable {
+        functions: miopen::Functions::DECLARED,
+        numbers: miopen::ENUMERATORS,
+        headers: &["miopen/miopen.h"],
+    },
+    DeclarationTable {
+        functions: hipfft::Functions::DECLARED,
+        numbers: hipfft::ENUMERATORS,
+        headers: &["hipfft/hipfft.h"],
+    },
+    DeclarationTable {
+        functions: amd_smi::Functions::DECLARED,
+        numbers: amd_smi::ENUMERATORS,
+        headers: &["amd_smi/amdsmi.h"],
+    },
     DeclarationTable {
         functions: rocm_smi::Functions::DECLARED,
         numbers: rocm_smi::ENUMERATORS,
@@ -232,7 +244,10 @@ fn a_header_is_understood() {
         "/** f(int) */\n#define g(x) x\nEXPORT int f(handle_t* h, // one\n  const uint64_t n, unsigned int flags);\nenum { A = 0x29, AB=7 };\nint call(void);",
     );
     let passed: Vec<_> = arguments(&text, "f").unwrap().into_iter().map(passed_in_c).collect();
-    assert_eq!(passed, [Some(ArgumentClass::Pointer), Some(ArgumentClass::Unsigned64), Some(ArgumentClass::Unsigned32)]);
+    assert_eq!(
+        passed,
+        [Some(ArgumentClass::Pointer), Some(ArgumentClass::Unsigned64), Some(ArgumentClass::Unsigned32)]
+    );
     assert_eq!(arguments(&text, "call"), Some(Vec::new()));
     assert_eq!((arguments(&text, "g"), arguments(&text, "al")), (None, None));
     assert_eq!((number(&text, "A"), number(&text, "AB"), number(&text, "B")), (Some(0x29), Some(7), None));

@@ -112,7 +112,8 @@ impl Convolutions for MiOpen {
     fn plans(&self, problem: &ConvolutionProblem) -> Result<Vec<Rc<dyn ConvolutionPlan>>, String> {
         let described = Rc::new(ProblemDescriptors::new(&self.opened, problem)?);
         let solutions = described.solutions()?;
-        let plan = |solution| Rc::new(SolutionPlan { described: Rc::clone(&described), solution }) as Rc<dyn ConvolutionPlan>;
+        let plan =
+            |solution| Rc::new(SolutionPlan { described: Rc::clone(&described), solution }) as Rc<dyn ConvolutionPlan>;
         // A solution that does not compile is skipped.
         let plans = solutions.into_iter().filter(|solution| described.compile(solution.number).is_ok()).map(plan);
         Ok(plans.collect())

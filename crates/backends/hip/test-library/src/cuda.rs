@@ -11,7 +11,7 @@ use cudarc::nvrtc;
 use crate::device::{
     ATTRIBUTE_INTEGRATED, ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK, ATTRIBUTE_MAX_THREADS_PER_BLOCK,
     ATTRIBUTE_MULTIPROCESSOR_COUNT, ATTRIBUTE_PCI_BUS_ID, ATTRIBUTE_PCI_DEVICE_ID, ATTRIBUTE_PCI_DOMAIN_ID,
-    ATTRIBUTE_WARP_SIZE, HipResult, Device, Handle, INVALID_VALUE, NO_DEVICE, Size, CopyDirection, StreamWork,
+    ATTRIBUTE_WARP_SIZE, CopyDirection, Device, Handle, HipResult, INVALID_VALUE, NO_DEVICE, Size, StreamWork,
 };
 
 const WORDS: &str = include_str!("cuda_words.h");
@@ -163,7 +163,14 @@ impl Device for Cuda {
         made(0, |place| unsafe { sys::cuMemHostGetDevicePointer_v2(place, host, 0) }).map(|address| address as Handle)
     }
 
-    unsafe fn copy(&self, way: CopyDirection, target: Handle, source: Handle, bytes: usize, stream: Handle) -> HipResult {
+    unsafe fn copy(
+        &self,
+        way: CopyDirection,
+        target: Handle,
+        source: Handle,
+        bytes: usize,
+        stream: Handle,
+    ) -> HipResult {
         // SAFETY: as above.
         check(unsafe {
             match way {

@@ -67,7 +67,14 @@ pub trait Device: Send + Sync {
     fn pin(&self, start: Handle, bytes: usize) -> HipResult;
     fn unpin(&self, start: Handle) -> HipResult;
     fn pinned_address(&self, host: Handle) -> HipResult<Handle>;
-    unsafe fn copy(&self, way: CopyDirection, target: Handle, source: Handle, bytes: usize, stream: Handle) -> HipResult;
+    unsafe fn copy(
+        &self,
+        way: CopyDirection,
+        target: Handle,
+        source: Handle,
+        bytes: usize,
+        stream: Handle,
+    ) -> HipResult;
     unsafe fn fill(&self, target: Handle, byte: u8, bytes: usize, stream: Handle) -> HipResult;
 
     fn stream(&self) -> HipResult<Handle>;

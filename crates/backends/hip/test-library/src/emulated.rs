@@ -20,8 +20,8 @@ use panoply_kernels::c::EMULATION;
 use crate::device::{
     ATTRIBUTE_INTEGRATED, ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK, ATTRIBUTE_MAX_THREADS_PER_BLOCK,
     ATTRIBUTE_MULTIPROCESSOR_COUNT, ATTRIBUTE_PCI_BUS_ID, ATTRIBUTE_PCI_DEVICE_ID, ATTRIBUTE_PCI_DOMAIN_ID,
-    ATTRIBUTE_WARP_SIZE, HipResult, Device, Handle, INVALID_DEVICE, INVALID_IMAGE, INVALID_VALUE, LAUNCH_FAILURE,
-    NOT_FOUND, OUT_OF_MEMORY, Size, CopyDirection, StreamWork,
+    ATTRIBUTE_WARP_SIZE, CopyDirection, Device, Handle, HipResult, INVALID_DEVICE, INVALID_IMAGE, INVALID_VALUE,
+    LAUNCH_FAILURE, NOT_FOUND, OUT_OF_MEMORY, Size, StreamWork,
 };
 use crate::trouble;
 
@@ -297,7 +297,14 @@ impl Device for EmulatedDevices {
         if is_in { Ok(host) } else { Err(INVALID_VALUE) }
     }
 
-    unsafe fn copy(&self, _way: CopyDirection, target: Handle, source: Handle, bytes: usize, stream: Handle) -> HipResult {
+    unsafe fn copy(
+        &self,
+        _way: CopyDirection,
+        target: Handle,
+        source: Handle,
+        bytes: usize,
+        stream: Handle,
+    ) -> HipResult {
         // SAFETY: the caller passes a stream, and vouches for both ranges. The device's memory is
         // the host's.
         unsafe {

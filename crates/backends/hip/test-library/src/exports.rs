@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
-use crate::device::{HipResult, Device, Handle, INVALID_VALUE, Size, CopyDirection, device};
+use crate::device::{CopyDirection, Device, Handle, HipResult, INVALID_VALUE, Size, device};
 use crate::trouble::{asked_for, count};
 
 /// The reported version. Its structure of properties is that of HIP 6 and later.

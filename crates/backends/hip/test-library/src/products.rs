@@ -96,7 +96,8 @@ pub unsafe extern "C" fn hipblasLtMatrixLayoutCreate(
     step: i64,
 ) -> c_int {
     let Some((_, dtype)) = DTYPES.iter().find(|(own, _)| *own == dtype) else { return INVALID };
-    let made = MatrixLayout { dtype: *dtype, step, rows: rows as i64, columns: columns as i64, batches: 1, batch_step: 0 };
+    let made =
+        MatrixLayout { dtype: *dtype, step, rows: rows as i64, columns: columns as i64, batches: 1, batch_step: 0 };
     // SAFETY: the caller passes a valid pointer for the result.
     unsafe { make("hipblasLtMatrixLayoutCreate", layout, made) }
 }

@@ -4,7 +4,7 @@
 use panoply_core::op::crypto::*;
 use panoply_core::{Bytes, Error, Result, Value};
 
-use super::{MESSAGE_BYTES_MAX, Continuation, Output, AnswerError, MessageWork, wrong};
+use super::{AnswerError, Continuation, MESSAGE_BYTES_MAX, MessageWork, Output, wrong};
 use crate::instance::Setup;
 use crate::library::QatError;
 use crate::request::{RequestAnswer, RequestParameters};

@@ -5,7 +5,7 @@ use panoply_core::{Error, Result, Value};
 use panoply_cpu_crypto::{fill_random, hash};
 use zeroize::Zeroizing;
 
-use super::{Continuation, Output, AnswerError, MessageWork, is_equal, succeeded, wrong};
+use super::{AnswerError, Continuation, MessageWork, Output, is_equal, succeeded, wrong};
 use crate::der::{DerReader, padded, pair};
 use crate::instance::Setup;
 use crate::keys::{Curve, Signing, Verifying};
@@ -56,7 +56,12 @@ pub(super) fn sign(op: &Sign) -> Result<Box<dyn MessageWork>> {
 }
 
 impl Signatures {
-    fn take_ecdsa(&mut self, index: usize, curve: &'static Curve, answer: &RequestAnswer<'_>) -> Result<Continuation, AnswerError> {
+    fn take_ecdsa(
+        &mut self,
+        index: usize,
+        curve: &'static Curve,
+        answer: &RequestAnswer<'_>,
+    ) -> Result<Continuation, AnswerError> {
         let SigningMessage::Digest { once: number, draws, signature: made, .. } = &mut self.signed[index] else {
             return Err(wrong("no such request"));
         };
@@ -70,14 +75,23 @@ impl Signatures {
         let is_zero = |number: &[u8]| number.iter().all(|byte| *byte == 0);
         if !answer.verdict || is_zero(answer.bytes) || is_zero(answer.digest) {
             (*number, *draws) = (once(curve)?, *draws + 1);
-            return if *draws < DRAWS_MAX { Ok(Continuation::Again) } else { Err(wrong("the device makes no signature")) };
+            return if *draws < DRAWS_MAX {
+                Ok(Continuation::Again)
+            } else {
+                Err(wrong("the device makes no signature"))
+            };
         }
         *made = Some([answer.bytes, answer.digest].concat());
         Ok(Continuation::Again)
     }
 
     /// Writes both numbers of a signature in the algorithm's encoding.
-    fn write_ecdsa(&mut self, index: usize, numbers: &[u8], curve: &'static Curve) -> Result<Continuation, AnswerError> {
+    fn write_ecdsa(
+        &mut self,
+        index: usize,
+        numbers: &[u8],
+        curve: &'static Curve,
+    ) -> Result<Continuation, AnswerError> {
         let Some((r, s)) = numbers.split_at_checked(curve.bytes) else { return Err(wrong("half a signature")) };
         let signature = match self.algorithm {
             SignatureAlgorithm::EcdsaP256(EcdsaEncoding::Der) | SignatureAlgorithm::EcdsaP384(EcdsaEncoding::Der) => {
@@ -109,12 +123,16 @@ impl MessageWork for Signatures {
             (Signing::Rsa(key), SigningMessage::Padded { signature: Some(signature), .. }, _) => {
                 Some(RequestParameters::RsaPublic { key: &key.public, input: signature })
             }
-            (Signing::Ecdsa { private, .. }, SigningMessage::Digest { digest, once, signature: None, .. }, Some(curve)) => {
-                Some(RequestParameters::EcdsaSign { curve, private, once, digest })
-            }
-            (Signing::Ecdsa { point, .. }, SigningMessage::Digest { digest, signature: Some(signature), .. }, Some(curve)) => {
-                Some(RequestParameters::EcdsaVerify { curve, point, digest, signature })
-            }
+            (
+                Signing::Ecdsa { private, .. },
+                SigningMessage::Digest { digest, once, signature: None, .. },
+                Some(curve),
+            ) => Some(RequestParameters::EcdsaSign { curve, private, once, digest }),
+            (
+                Signing::Ecdsa { point, .. },
+                SigningMessage::Digest { digest, signature: Some(signature), .. },
+                Some(curve),
+            ) => Some(RequestParameters::EcdsaVerify { curve, point, digest, signature }),
             _ => None,
         })
     }
@@ -135,7 +153,9 @@ impl MessageWork for Signatures {
                 *signature = Some(answer.bytes.to_vec());
                 Ok(Continuation::Again)
             }
-            Some(signature) if is_equal(answer.bytes, padded) && self.output.write(index, signature) => Ok(Continuation::Done),
+            Some(signature) if is_equal(answer.bytes, padded) && self.output.write(index, signature) => {
+                Ok(Continuation::Done)
+            }
             Some(_) => Err(wrong("a signature does not verify")),
         }
     }

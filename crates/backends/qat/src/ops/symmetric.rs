@@ -6,7 +6,7 @@ use panoply_cpu_crypto::cipher::unpadded_len;
 use panoply_cpu_crypto::hash;
 use zeroize::Zeroizing;
 
-use super::{Continuation, Output, AnswerError, MessageWork, is_equal, succeeded, wrong};
+use super::{AnswerError, Continuation, MessageWork, Output, is_equal, succeeded, wrong};
 use crate::instance::{Mode, Setup};
 use crate::request::{RequestAnswer, RequestParameters, Symmetric};
 

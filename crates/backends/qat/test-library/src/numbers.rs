@@ -6,7 +6,7 @@ use std::ptr::{null, null_mut};
 use aws_lc_sys::*;
 
 use crate::sys::*;
-use crate::{SharedAddress, REQUEST_FAILS, WRONG_RSA, bytes, enqueue, has_fault, is_reached};
+use crate::{REQUEST_FAILS, SharedAddress, WRONG_RSA, bytes, enqueue, has_fault, is_reached};
 
 /// An owned big number.
 struct BigNumber(*mut BIGNUM);
@@ -91,8 +91,11 @@ pub unsafe extern "C" fn cpaCyRsaEncrypt(
             let (tag, op, out) = (tag.get(), op.get(), out.get());
             // SAFETY: as above.
             let (key, input, output) = unsafe { (*(*op).key, (*op).input, *out) };
-            let result =
-                Workspace::new().power(&BigNumber::of(&input), &BigNumber::of(&key.exponent), &BigNumber::of(&key.modulus));
+            let result = Workspace::new().power(
+                &BigNumber::of(&input),
+                &BigNumber::of(&key.exponent),
+                &BigNumber::of(&key.modulus),
+            );
             let status = if result.write(&output) && !has_fault(REQUEST_FAILS) { SUCCESS } else { FAIL };
             // SAFETY: the caller passed the callback together with its tag.
             unsafe { done(tag, status, op.cast(), out) };

@@ -7,7 +7,7 @@ use panoply_cpu_crypto::Failure;
 use panoply_cpu_crypto::deflate::{Deflater, Inflater};
 
 use crate::sys::*;
-use crate::{SharedAddress, REQUEST_FAILS, bytes, enqueue, has_fault, is_reached, session_begins, session_ends};
+use crate::{REQUEST_FAILS, SharedAddress, bytes, enqueue, has_fault, is_reached, session_begins, session_ends};
 
 #[repr(C)]
 struct Context {

@@ -8,7 +8,9 @@ use panoply_cpu_crypto::cipher::CipherKey;
 use panoply_cpu_crypto::hash::{self, HmacKey};
 
 use crate::sys::*;
-use crate::{NO_SESSION, SharedAddress, REQUEST_FAILS, bytes, enqueue, has_fault, is_reached, session_begins, session_ends};
+use crate::{
+    NO_SESSION, REQUEST_FAILS, SharedAddress, bytes, enqueue, has_fault, is_reached, session_begins, session_ends,
+};
 
 /// The context of a session: the setup, with copies of the keys.
 #[repr(C)]

@@ -65,7 +65,8 @@ impl Aes {
         let mut state = xor(block, self.rounds[0]);
         for round in 1..=last {
             // Byte `row` of a column comes from the column that is `row` columns further.
-            let shifted: CipherBlock = std::array::from_fn(|at| boxes().0[usize::from(state[(at + 4 * (at % 4)) % 16])]);
+            let shifted: CipherBlock =
+                std::array::from_fn(|at| boxes().0[usize::from(state[(at + 4 * (at % 4)) % 16])]);
             let mixed = if round == last { shifted } else { mix(shifted, [2, 3, 1, 1]) };
             state = xor(mixed, self.rounds[round]);
         }

@@ -14,7 +14,7 @@ use super::super::error::{FormatError, Result};
 use super::FORMAT;
 use super::array::{Array, UnreadBuffers};
 use super::body::{Body, Compression};
-use super::columns::{Column, ArrowColumns};
+use super::columns::{ArrowColumns, Column};
 
 /// The magic bytes of a file; a stream has none.
 const FILE_MAGIC: &[u8; 8] = b"ARROW1\0\0";

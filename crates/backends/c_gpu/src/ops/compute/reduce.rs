@@ -178,7 +178,8 @@ impl ReduceTask {
         let tiles = inner.div_ceil(vector * width);
         let all_tiles = tiles * (self.outputs / inner);
         let busy = context.multiprocessors() * BLOCKS_PER_MULTIPROCESSOR;
-        let split = ReduceSplit::with_partials(all_tiles, self.outputs, self.count, BLOCK_THREADS / width, busy, context)?;
+        let split =
+            ReduceSplit::with_partials(all_tiles, self.outputs, self.count, BLOCK_THREADS / width, busy, context)?;
         let arguments = Arguments::new()
             .address(target)
             .address(self.source)

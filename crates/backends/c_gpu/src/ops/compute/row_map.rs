@@ -201,7 +201,12 @@ impl RowMaps {
                 let before_types = before.types(&form.dtypes[..form.before])?;
                 let after_types = after.types(&op.after_dtypes()?)?;
                 let kernel = row_kernel(op.function, (before, &before_types), (after, &after_types), form);
-                known.push(GeneratedRowMap { before: before.clone(), after: after.clone(), form: form.clone(), kernel });
+                known.push(GeneratedRowMap {
+                    before: before.clone(),
+                    after: after.clone(),
+                    form: form.clone(),
+                    kernel,
+                });
                 self.count += 1;
                 known.len() - 1
             }

@@ -358,7 +358,13 @@ fn sort_by_chunks(task: &SortTask, lines: &SortLines, places: Places, context: &
     Ok(())
 }
 
-fn count_digits(task: &SortTask, lines: &SortLines, keys: Address, counts: Address, context: &mut Context) -> Result<()> {
+fn count_digits(
+    task: &SortTask,
+    lines: &SortLines,
+    keys: Address,
+    counts: Address,
+    context: &mut Context,
+) -> Result<()> {
     let most = context.multiprocessors() * COUNT_BLOCKS;
     let parts = lines.length.div_ceil(COUNT_KEYS).min(most.div_ceil(lines.lines));
     // The kernel does not depend on values or tiles, so it is the same for all.

@@ -20,7 +20,7 @@ use panoply_core::{Op, Result, Tensor, Value};
 use panoply_graph::fuse::images::is_channels_last;
 use panoply_graph::{Held, Plan, Ready};
 
-use super::recording::{Recording, PlanOutput, place_outputs, take_outputs};
+use super::recording::{PlanOutput, Recording, place_outputs, take_outputs};
 use super::run_graph::{Steps, run_steps};
 use crate::context::{Context, Replay};
 use crate::driver::Address;

@@ -232,7 +232,8 @@ impl Memory {
         }
         let mut fitting = self.0.iter_mut().filter(|block| Arc::strong_count(block) == 1 && block.lines.len() == lines);
         let Some(block) = fitting.next() else { return HostBufferMut::zeroed(len) };
-        let start = Arc::get_mut(block).map_or(NonNull::<CacheLine>::dangling(), |block| NonNull::from(&mut block.lines[0]));
+        let start =
+            Arc::get_mut(block).map_or(NonNull::<CacheLine>::dangling(), |block| NonNull::from(&mut block.lines[0]));
         // SAFETY: the block has `len` bytes, aligned to 64-byte lines, all initialised; its only
         // handle is here, and it is not lent again before this owner is dropped.
         Ok(unsafe { HostBufferMut::from_raw(start.cast(), len, block.clone()) })

@@ -136,7 +136,13 @@ impl CipherKey {
     }
 
     /// Decrypts whole blocks in CBC mode into `out`, which has the same length.
-    pub fn decrypt_chained(&self, vector: &CipherBlock, text: &[u8], out: &mut [u8], wide: bool) -> Result<(), Failure> {
+    pub fn decrypt_chained(
+        &self,
+        vector: &CipherBlock,
+        text: &[u8],
+        out: &mut [u8],
+        wide: bool,
+    ) -> Result<(), Failure> {
         if self.lanes(wide).is_some_and(|lanes| lanes.decrypt_chained(vector, text, out)) {
             return Ok(());
         }

@@ -71,7 +71,9 @@ pub fn spread(
     time_ns: &dyn Fn(usize) -> f64,
     work: &(impl Fn(usize, MessageOutput<'_>) -> Result<usize, Failure> + Sync),
 ) -> Result<(), (usize, Failure)> {
-    spread_prepared(threads, slots, 1, time_ns, &|_| Ok(()), &|_: &(), _, index, slot: MessageOutput<'_>| work(index, slot))
+    spread_prepared(threads, slots, 1, time_ns, &|_| Ok(()), &|_: &(), _, index, slot: MessageOutput<'_>| {
+        work(index, slot)
+    })
 }
 
 /// Like `spread`, with groups of at most `together` messages, for each of which something is

@@ -178,7 +178,8 @@ fn odd_dimensions_offsets_and_numbers_score_as_plain_loops_do() {
         }
         values[offset + 10 * dim..offset + 11 * dim].iter_mut().for_each(|value| *value *= 1.0e-6);
         for (kind, query_kind) in [(0, 0), (1, 1), (2, 2), (3, 3), (1, 0), (2, 0), (3, 0)] {
-            let (rows, queries) = (OwnedRows::of(kind, &values), OwnedRows::of(query_kind, &random(8 + query_count * dim, 9)));
+            let (rows, queries) =
+                (OwnedRows::of(kind, &values), OwnedRows::of(query_kind, &random(8 + query_count * dim, 9)));
             let (row_values, query_values) = (&rows.widened()[offset..], &queries.widened()[8 - offset..]);
             for metric in METRICS {
                 for simd in Simd::available() {

@@ -125,7 +125,12 @@ fn lstm<const FUSED: bool>([input, output, forget, cell]: [GateBlock; 4], old: &
 }
 
 #[inline(always)]
-fn gru<const FUSED: bool>([update, reset]: [GateBlock; 2], input: &GateBlock, state: &GateBlock, old: &GateBlock) -> GateBlock {
+fn gru<const FUSED: bool>(
+    [update, reset]: [GateBlock; 2],
+    input: &GateBlock,
+    state: &GateBlock,
+    old: &GateBlock,
+) -> GateBlock {
     let mut hidden = [0.0; BLOCK];
     for unit in 0..BLOCK {
         let kept = sigmoid::<FUSED>(update[unit]);

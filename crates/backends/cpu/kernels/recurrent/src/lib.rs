@@ -11,4 +11,4 @@ mod product;
 mod steps;
 
 pub use gates::Gates;
-pub use steps::{RunInputs, Layer, RunOutputs};
+pub use steps::{Layer, RunInputs, RunOutputs};

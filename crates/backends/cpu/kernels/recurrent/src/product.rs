@@ -98,7 +98,13 @@ impl Panels {
 }
 
 /// A panel's part of one row of the product, or of four rows.
-fn block(level: Level, panel: (&[CacheLine], &[CacheLine]), x: &[f32], y: &mut [f32], (stride, column): (usize, usize)) {
+fn block(
+    level: Level,
+    panel: (&[CacheLine], &[CacheLine]),
+    x: &[f32],
+    y: &mut [f32],
+    (stride, column): (usize, usize),
+) {
     let _ = (level, stride);
     #[cfg(target_arch = "x86_64")]
     match level {
@@ -153,7 +159,12 @@ fn one_avx512((lines, summands): (&[CacheLine], &[CacheLine]), x: &[f32], y: &mu
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
-fn four_avx512((lines, summands): (&[CacheLine], &[CacheLine]), x: &[f32], y: &mut [f32], (stride, column): (usize, usize)) {
+fn four_avx512(
+    (lines, summands): (&[CacheLine], &[CacheLine]),
+    x: &[f32],
+    y: &mut [f32],
+    (stride, column): (usize, usize),
+) {
     let load = |line: &CacheLine| {
         // SAFETY: a line has as many numbers as a vector, and is aligned to the vector's size.
         unsafe { _mm512_load_ps(line.0.as_ptr()) }

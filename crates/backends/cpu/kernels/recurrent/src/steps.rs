@@ -255,7 +255,14 @@ impl Layer {
     }
 
     /// Updates a part's units by one step.
-    fn advance(&self, sums: &[f32], rows: RowRange, part: &UnitRange, (products, at): (&[f32], usize), share: &mut Share) {
+    fn advance(
+        &self,
+        sums: &[f32],
+        rows: RowRange,
+        part: &UnitRange,
+        (products, at): (&[f32], usize),
+        share: &mut Share,
+    ) {
         let (hidden, units, stride) = (self.hidden, part.units.len(), part.panels.stride());
         let (width, directions) = (self.gates.count() * hidden, self.directions.len());
         let lengths = &self.lengths[rows.first..][..rows.count];

@@ -256,13 +256,18 @@ const OUTPUTS: usize = 4;
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::{Multiplier, OUTPUTS, ROW_BYTES, PaddedRows};
+    use super::{Multiplier, OUTPUTS, PaddedRows, ROW_BYTES};
     use std::arch::x86_64::*;
 
     /// # Safety
     /// The output is whole vectors, and not longer than a row.
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,gfni")]
-    pub(super) unsafe fn sum_rows_affine(matrices: &[u64; 256], rows: &PaddedRows, terms: &[(u8, u8)], output: &mut [u8]) {
+    pub(super) unsafe fn sum_rows_affine(
+        matrices: &[u64; 256],
+        rows: &PaddedRows,
+        terms: &[(u8, u8)],
+        output: &mut [u8],
+    ) {
         const TOGETHER: usize = 8;
         let (many, few) = output.as_chunks_mut::<{ TOGETHER * ROW_BYTES }>();
         for (at, output) in many.iter_mut().enumerate() {
@@ -338,7 +343,12 @@ mod x86 {
     /// The output is whole vectors, and not longer than a row. There is a multiplier for each
     /// weight.
     #[target_feature(enable = "avx2")]
-    pub(super) unsafe fn sum_rows(multipliers: &[Multiplier], rows: &PaddedRows, terms: &[(u8, u8)], output: &mut [u8]) {
+    pub(super) unsafe fn sum_rows(
+        multipliers: &[Multiplier],
+        rows: &PaddedRows,
+        terms: &[(u8, u8)],
+        output: &mut [u8],
+    ) {
         let half = _mm256_set1_epi8(15);
         for (at, output) in output.as_chunks_mut::<ROW_BYTES>().0.iter_mut().enumerate() {
             let mut sum = _mm256_setzero_si256();

@@ -447,7 +447,12 @@ mod tests {
             for number in 0..step {
                 let mut states = vec![[0.0; 2]; sections.len()];
                 let filter = Sections::new(Level::PLAIN, sections);
-                filter.one_by_one(SampleLine { first: first + number, stride: step, len }, input, &mut output, &mut states);
+                filter.one_by_one(
+                    SampleLine { first: first + number, stride: step, len },
+                    input,
+                    &mut output,
+                    &mut states,
+                );
             }
         }
         output

@@ -13,7 +13,7 @@ use panoply_core::op::signal::Ldpc;
 
 use crate::level::Level;
 use circulant::Solver;
-use rounds::{Checks, FEW, LdpcTask, LaneNumbers, DecoderMemory, decode_few, decode_many};
+use rounds::{Checks, DecoderMemory, FEW, LaneNumbers, LdpcTask, decode_few, decode_many};
 
 /// Number of words that are decoded in parallel.
 pub const LANES: usize = rounds::LANES;
@@ -163,7 +163,9 @@ impl Graph {
             decode_many(self.level, job)
         }
         let mut rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
-        if rooms.len() < ROOMS_MAX && size_of::<LaneNumbers>() * (room.beliefs.len() + room.messages.len()) <= ROOM_BYTES_MAX {
+        if rooms.len() < ROOMS_MAX
+            && size_of::<LaneNumbers>() * (room.beliefs.len() + room.messages.len()) <= ROOM_BYTES_MAX
+        {
             rooms.push(room);
         }
     }

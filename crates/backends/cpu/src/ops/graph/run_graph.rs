@@ -131,7 +131,9 @@ impl Steps<'_> {
     fn placed(&mut self, outputs: &[Destination], step: impl FnOnce(&mut Context) -> Result<Value>) -> Result<Value> {
         if let Some(arena) = &mut self.context.arena {
             arena.announce(
-                outputs.iter().map(|output| AnnouncedOutput { offset: output.arena_offset, len_bytes: output.len_bytes }),
+                outputs
+                    .iter()
+                    .map(|output| AnnouncedOutput { offset: output.arena_offset, len_bytes: output.len_bytes }),
             );
         }
         self.context.order = outputs.first().and_then(|output| output.order);

@@ -138,7 +138,12 @@ impl<D: Driver> ConvolutionPass<D> {
     /// The same pass over `batch` images.
     fn of_images(&self, batch: usize) -> ConvolutionPass<D> {
         let ConvolutionPass { kind, shape, bias, activation } = self;
-        ConvolutionPass { kind: *kind, shape: ConvShape { batch, ..*shape }, bias: bias.clone(), activation: *activation }
+        ConvolutionPass {
+            kind: *kind,
+            shape: ConvShape { batch, ..*shape },
+            bias: bias.clone(),
+            activation: *activation,
+        }
     }
 
     /// Rows, columns and inner dimension of one group's product.

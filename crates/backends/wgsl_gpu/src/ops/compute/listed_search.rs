@@ -69,7 +69,11 @@ impl ListedSearchPlan {
         // Lists and counts are written; queries, rows and limits are read, and the filter and two
         // kinds of norms if needed.
         let bound = 5 + usize::from(search.filter.is_some()) + 2 * usize::from(search.metric == Metric::Cosine);
-        (lists_fit && sample >= 2 * k && bound <= profile.buffers_max).then_some(ListedSearchPlan { turn, step, places })
+        (lists_fit && sample >= 2 * k && bound <= profile.buffers_max).then_some(ListedSearchPlan {
+            turn,
+            step,
+            places,
+        })
     }
 
     pub(super) fn run<D: Driver>(
@@ -87,7 +91,8 @@ impl ListedSearchPlan {
             let ids = ids.slice(0, first, count)?.windowed();
             let scores = scores.slice(0, first, count)?.windowed();
             let part = search.with_queries(first, count)?;
-            let turn = QueryBatch { plan: self, search: &part, first, query_norms: &query_norms, row_norms: &row_norms };
+            let turn =
+                QueryBatch { plan: self, search: &part, first, query_norms: &query_norms, row_norms: &row_norms };
             turn.run([&ids, &scores], context)?;
         }
         Ok(())

@@ -17,7 +17,7 @@ use super::map::VECTOR_NODES_MAX;
 use crate::arena::SLOT_BYTES;
 use crate::context::{Context, groups_for};
 use crate::driver::Driver;
-use crate::joined::{BatchedMapKernels, ArenaPosition, DeferredMap};
+use crate::joined::{ArenaPosition, BatchedMapKernels, DeferredMap};
 use crate::memory::LentMemory;
 use crate::operand::Operand;
 use crate::pipelines::Pipeline;

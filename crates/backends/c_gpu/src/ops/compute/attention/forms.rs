@@ -159,7 +159,8 @@ impl AttentionTiling {
         let (dim, size_bytes) = (sizes.d.max(sizes.d_v), sizes.dtype.size_bytes());
         let (.., ways) = FORMS.iter().find(|(bytes, most, _)| *bytes == size_bytes && dim <= *most)?;
         let form = |way: &AttentionUnit| AttentionTiling::new(*way, sizes, size_bytes);
-        let mut fitting: Vec<AttentionTiling> = ways.iter().map(form).filter(|form| form.fits(sizes, properties)).collect();
+        let mut fitting: Vec<AttentionTiling> =
+            ways.iter().map(form).filter(|form| form.fits(sizes, properties)).collect();
         // If all keys fit one tile of a group, its warps wait for each other without other work.
         let is_short = sizes.n_k <= GROUP_KEYS && sizes.heads >= properties.multiprocessors as usize;
         if is_short && size_bytes == 2 && fitting.iter().any(|form| !form.is_grouped()) {
@@ -318,7 +319,8 @@ mod tests {
     #[test]
     fn sizes_get_the_form_that_they_fill() {
         let (hopper, ampere) = (properties(227 << 10, true, true), properties(99 << 10, true, false));
-        let chosen = |sizes: Sizes, properties: &Properties| AttentionTiling::choose(&sizes, properties).map(|form| form.way);
+        let chosen =
+            |sizes: Sizes, properties: &Properties| AttentionTiling::choose(&sizes, properties).map(|form| form.way);
         assert_eq!(chosen(sizes(DType::F16, 2048, 256, 64), &hopper), Some(groups(3, 2, true)));
         assert_eq!(chosen(sizes(DType::BF16, 8192, 32, 128), &hopper), Some(groups(2, 2, true)));
         assert_eq!(chosen(sizes(DType::F16, 128, 100, 64), &hopper), Some(groups(2, 2, true)));

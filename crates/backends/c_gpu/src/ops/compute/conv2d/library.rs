@@ -111,7 +111,11 @@ pub fn run(job: &ConvolutionTask, context: &mut Context) -> Result<bool> {
 }
 
 /// The fastest plan with correct sums; `None` if our own kernel is faster.
-fn choose(library: &dyn Convolutions, job: &ConvolutionTask, context: &mut Context) -> Result<Option<Rc<dyn ConvolutionPlan>>> {
+fn choose(
+    library: &dyn Convolutions,
+    job: &ConvolutionTask,
+    context: &mut Context,
+) -> Result<Option<Rc<dyn ConvolutionPlan>>> {
     let trial = Trial::new(job, context)?;
     let Some((time, plan)) = tried(library, job, &trial, context)? else { return Ok(None) };
     // Our own kernel does not fuse everything that such a plan does.
@@ -132,7 +136,12 @@ pub fn fastest(library: &dyn Convolutions, job: &ConvolutionTask, context: &mut 
 }
 
 /// Runs every plan for the job on the numbers of a trial.
-fn tried(library: &dyn Convolutions, job: &ConvolutionTask, trial: &Trial, context: &mut Context) -> Result<Option<TimedPlan>> {
+fn tried(
+    library: &dyn Convolutions,
+    job: &ConvolutionTask,
+    trial: &Trial,
+    context: &mut Context,
+) -> Result<Option<TimedPlan>> {
     let mut best: Option<TimedPlan> = None;
     for channels_last in job.layouts() {
         let mut plans = library.plans(&job.problem(channels_last)).unwrap_or_default();
@@ -161,7 +170,15 @@ impl ConvolutionTask {
         tensors: ConvolutionTensors,
         activation: Activation,
     ) -> ConvolutionTask {
-        ConvolutionTask { shape, dtype, kind, tensors, activation, lies: ChannelsLastTensors::default(), is_fused: false }
+        ConvolutionTask {
+            shape,
+            dtype,
+            kind,
+            tensors,
+            activation,
+            lies: ChannelsLastTensors::default(),
+            is_fused: false,
+        }
     }
 
     /// The same job with other tensors in the ops' layout, and without an activation unless the
@@ -272,7 +289,12 @@ impl ConvolutionTask {
     }
 
     /// Memory for plans of this layout with a workspace of this size.
-    pub fn room(&self, channels_last: bool, workspace_bytes: usize, context: &mut Context) -> Result<ConvolutionScratch> {
+    pub fn room(
+        &self,
+        channels_last: bool,
+        workspace_bytes: usize,
+        context: &mut Context,
+    ) -> Result<ConvolutionScratch> {
         let workspace = context.workspace(workspace_bytes.max(1))?;
         let turned = if channels_last {
             let bytes = self.dtype.size_bytes();
@@ -301,7 +323,12 @@ impl ConvolutionTask {
     }
 
     /// The time of a plan including everything around it; `None` if it does not run.
-    pub fn time(&self, plan: &dyn ConvolutionPlan, room: &ConvolutionScratch, context: &mut Context) -> Result<Option<Duration>> {
+    pub fn time(
+        &self,
+        plan: &dyn ConvolutionPlan,
+        room: &ConvolutionScratch,
+        context: &mut Context,
+    ) -> Result<Option<Duration>> {
         if !self.queue(plan, room, context)? {
             return Ok(None);
         }
@@ -376,7 +403,12 @@ impl ConvolutionTask {
 
     /// Whether a plan propagates NaN: an image of only NaN must give only NaN. Waits for the
     /// device.
-    pub(super) fn keeps_nan(&self, plan: &dyn ConvolutionPlan, room: &ConvolutionScratch, context: &mut Context) -> Result<bool> {
+    pub(super) fn keeps_nan(
+        &self,
+        plan: &dyn ConvolutionPlan,
+        room: &ConvolutionScratch,
+        context: &mut Context,
+    ) -> Result<bool> {
         let (Some(turned), true) = (&room.turned, self.is_fused && self.activation == Activation::Relu) else {
             return Ok(true);
         };

@@ -15,7 +15,7 @@ use crate::library::{ConvolutionKind, ConvolutionTensors};
 pub mod library;
 pub mod trial;
 
-use library::{ConvolutionTask, ChannelsLastTensors};
+use library::{ChannelsLastTensors, ConvolutionTask};
 
 /// `TILE`, `DEPTH` and `THREADS` of the kernel.
 const TILE: usize = 64;
@@ -58,7 +58,8 @@ pub(crate) fn run(op: &Conv2d, context: &mut Context) -> Result<Value> {
 /// The same with a channels-last output. Channels-last images and weights are read in place.
 fn run_turned(op: &Conv2d, shape: &ConvShape, context: &mut Context) -> Result<Value> {
     let lies = |tensor: &Tensor, context: &Context| context.owns(tensor) && is_channels_last(tensor);
-    let lies = ChannelsLastTensors { input: lies(&op.input, context), weights: lies(&op.weights, context), output: true };
+    let lies =
+        ChannelsLastTensors { input: lies(&op.input, context), weights: lies(&op.weights, context), output: true };
     let mut place = |tensor: &Tensor, lies: bool| match lies {
         true => Ok(context.view(tensor)?.address),
         false => context.input(tensor),
@@ -68,13 +69,18 @@ fn run_turned(op: &Conv2d, shape: &ConvShape, context: &mut Context) -> Result<V
     let output = context.output(op.input.dtype(), op.output_shape()?)?;
     let (dtype, activation) = (op.input.dtype(), op.activation);
     let tensors = ConvolutionTensors { input, weights, output: output.address, bias, residual: None };
-    let job = ConvolutionTask { lies, is_fused: true, ..ConvolutionTask::new(*shape, dtype, ConvolutionKind::Forward, tensors, activation) };
+    let job = ConvolutionTask {
+        lies,
+        is_fused: true,
+        ..ConvolutionTask::new(*shape, dtype, ConvolutionKind::Forward, tensors, activation)
+    };
     if shape.output_len() > 0 && !library::run(&job, context)? {
         // Our own kernel needs channels-first images.
         let (input, weights) = (context.input(&op.input)?, context.input(&op.weights)?);
         let first = context.scratch(shape.output_len() * dtype.size_bytes())?;
         let tensors = ConvolutionTensors { input, weights, output: first, bias, residual: None };
-        if !library::run(&ConvolutionTask::new(*shape, dtype, ConvolutionKind::Forward, tensors, activation), context)? {
+        if !library::run(&ConvolutionTask::new(*shape, dtype, ConvolutionKind::Forward, tensors, activation), context)?
+        {
             let product = ConvProduct { activation, ..ConvProduct::of(ConvolutionKind::Forward, shape) };
             product.run(dtype, Operands::of(ConvolutionKind::Forward, &tensors), context)?;
         }

@@ -5,7 +5,7 @@
 use panoply_core::op::compute::Activation;
 use panoply_core::{DType, Result};
 
-use super::library::{ConvolutionTask, ConvolutionScratch};
+use super::library::{ConvolutionScratch, ConvolutionTask};
 use super::{ConvProduct, Operands};
 use crate::arguments::Arguments;
 use crate::context::Context;
@@ -84,7 +84,12 @@ impl Trial {
     }
 
     /// Whether a plan propagates NaN.
-    pub fn keeps_nan(&self, plan: &dyn ConvolutionPlan, room: &ConvolutionScratch, context: &mut Context) -> Result<bool> {
+    pub fn keeps_nan(
+        &self,
+        plan: &dyn ConvolutionPlan,
+        room: &ConvolutionScratch,
+        context: &mut Context,
+    ) -> Result<bool> {
         self.job.keeps_nan(plan, room, context)
     }
 

@@ -13,7 +13,7 @@ use super::{Product, TIMED_RUNS};
 use crate::context::Context;
 use crate::driver::Stream;
 use crate::library::{ConvolutionKind, ConvolutionTensors, Order};
-use crate::ops::compute::conv2d::library::{self, ConvolutionTask, ChannelsLastTensors};
+use crate::ops::compute::conv2d::library::{self, ChannelsLastTensors, ConvolutionTask};
 
 impl Product<'_> {
     /// Runs the product through the library for convolutions. Returns false if the library does not

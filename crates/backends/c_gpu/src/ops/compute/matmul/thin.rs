@@ -140,7 +140,8 @@ mod tests {
 
     #[test]
     fn few_rows_or_few_columns_are_thin() {
-        let thin = |rows, swapped, deep, places| Some(ThinSplit { rows, swapped, deep, tall: false, narrow: false, places });
+        let thin =
+            |rows, swapped, deep, places| Some(ThinSplit { rows, swapped, deep, tall: false, narrow: false, places });
         let tall = |rows| Some(ThinSplit { rows, swapped: true, deep: true, tall: true, narrow: false, places: 1 });
         let narrow = Some(ThinSplit { rows: 1, swapped: false, deep: false, tall: false, narrow: true, places: 1 });
         assert_eq!(of(DType::F16, [1, 512, 784], [784, 1], [512, 1]), thin(1, false, false, 8));

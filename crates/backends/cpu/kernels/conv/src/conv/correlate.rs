@@ -176,7 +176,13 @@ impl<S: StoredElement> CorrelationPass<'_, S> {
     }
 
     /// Computes the unit's sums, bias included, into `sums`.
-    fn sum(&self, unit: &CorrelationUnit<'_>, panel: &mut Vec<S::Real>, sums: &Sums<S::Real>, mut ahead: PlanePrefetch<'_, S>) {
+    fn sum(
+        &self,
+        unit: &CorrelationUnit<'_>,
+        panel: &mut Vec<S::Real>,
+        sums: &Sums<S::Real>,
+        mut ahead: PlanePrefetch<'_, S>,
+    ) {
         let (job, split, scratch) = (self.job, self.split, self.scratch);
         let plane = scratch.stencil.source[0] * scratch.stencil.source[1];
         let taps = scratch.stencil.taps.len();

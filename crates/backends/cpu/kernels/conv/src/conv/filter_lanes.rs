@@ -36,7 +36,12 @@ const FLAT_PERCENT_MAX: usize = 115;
 const PIXEL_LANES_PERCENT_MIN: usize = 80;
 
 /// Whether pixels would leave too many lanes idle, and filters would not.
-pub(super) fn suits<S: StoredElement>(simd: Simd, stencil: &Stencil, layout: &PanelLayout, job: &Correlation<'_, S>) -> bool {
+pub(super) fn suits<S: StoredElement>(
+    simd: Simd,
+    stencil: &Stencil,
+    layout: &PanelLayout,
+    job: &Correlation<'_, S>,
+) -> bool {
     let lanes = S::Real::lanes(simd);
     let [rows, columns] = stencil.output;
     let vectors = layout.flat_len(rows).div_ceil(lanes);

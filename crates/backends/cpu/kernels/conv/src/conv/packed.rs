@@ -194,7 +194,8 @@ pub(super) fn transformed<'a, S: StoredElement>(
         }
         let mut numbers = AlignedNumbers::default();
         transform(team, blocks, sizes, weights, numbers.at_least(total));
-        forms.push(OrderedWeights { order: Order { way: PackOrder::Blocks(blocks), sizes, taps: Vec::new() }, numbers });
+        forms
+            .push(OrderedWeights { order: Order { way: PackOrder::Blocks(blocks), sizes, taps: Vec::new() }, numbers });
     }
     let AlignedNumbers { numbers, start } = &forms[index].numbers;
     Some(&numbers[*start..][..total])

@@ -169,7 +169,14 @@ impl<S: StoredElement> GradientPass<'_, S> {
     }
 
     /// Copies one band of the unit's inputs and gradients.
-    fn fill(&self, unit: &WeightUnit, image: usize, rows: Range<usize>, inputs: &mut [S::Real], gradients: &mut [S::Real]) {
+    fn fill(
+        &self,
+        unit: &WeightUnit,
+        image: usize,
+        rows: Range<usize>,
+        inputs: &mut [S::Real],
+        gradients: &mut [S::Real],
+    ) {
         let (shape, layout) = (self.shape, &self.scratch.layout);
         let plane = shape.input[0] * shape.input[1];
         let channel_len = layout.channel_len(self.split.band_rows);

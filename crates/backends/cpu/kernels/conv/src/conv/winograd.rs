@@ -78,7 +78,8 @@ pub(super) fn forward<S: StoredElement>(
     let tasks = if products < PRODUCTS_FOR_TEAM_MIN { 1 } else { team.threads().min(units) };
     let (mut slots, mut shared) = (std::mem::take(&mut scratch.slots), std::mem::take(&mut scratch.shared));
     let own_slots = SharedSlots::new(&mut slots, tasks);
-    let pass = WinogradPass { simd, shape, cut, kernels, scratch, input, weights, epilogue, output: SharedSlice::new(output) };
+    let pass =
+        WinogradPass { simd, shape, cut, kernels, scratch, input, weights, epilogue, output: SharedSlice::new(output) };
     let common = if units == pass.cut.chunks && tasks > 1 { lines(&mut shared, pass.inputs_len()) } else { &mut [] };
     if !common.is_empty() {
         let (rows, inputs) = (0..shape.batch * pass.cut.tile_rows, SharedSlice::new(common));
@@ -231,7 +232,11 @@ impl<S: StoredElement> WinogradPass<'_, S> {
         (rows.start / height..rows.end.div_ceil(height)).map(move |image| {
             let first = rows.start.max(image * height);
             let end = rows.end.min((image + 1) * height);
-            BandPiece { image, rows: first - image * height..end - image * height, tile: (first - rows.start) * columns }
+            BandPiece {
+                image,
+                rows: first - image * height..end - image * height,
+                tile: (first - rows.start) * columns,
+            }
         })
     }
 

@@ -1,7 +1,7 @@
 //! Memory that convolutions reuse from call to call.
 
 use super::channels_last::Tap;
-use super::packed::{OrderedWeights, AlignedNumbers, PackedWeights};
+use super::packed::{AlignedNumbers, OrderedWeights, PackedWeights};
 use super::panel::{PanelLayout, Stencil};
 use super::tile::{LaneRun, Real};
 use std::cell::UnsafeCell;

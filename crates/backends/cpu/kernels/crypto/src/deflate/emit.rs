@@ -3,7 +3,7 @@
 use super::bits::Bits;
 use super::code::codes_of;
 use super::header::Header;
-use super::tally::{Indices, LENGTHS, LITERALS, TallyPiece, SLOTS, SYMBOLS, THIRD, Tally, length_base};
+use super::tally::{Indices, LENGTHS, LITERALS, SLOTS, SYMBOLS, THIRD, Tally, TallyPiece, length_base};
 
 #[cfg(target_arch = "x86_64")]
 mod wide;

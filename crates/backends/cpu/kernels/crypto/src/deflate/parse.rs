@@ -4,7 +4,7 @@
 //! 16 bits. A position in the table may be too far back, or have other bytes: a match must have
 //! equal bytes and a permitted distance. Every position is at or behind the message's beginning.
 
-use super::tally::{SymbolCounts, Indices, TallyPiece, THIRD, Tally};
+use super::tally::{Indices, SymbolCounts, THIRD, Tally, TallyPiece};
 
 /// Half of a block: together with the window before it, positions have 16 bits.
 pub const HALF_BYTES: usize = 32 << 10;

@@ -108,8 +108,9 @@ impl Tally {
     pub fn sum_up(&mut self) {
         let [one, other] = &self.counts;
         for (byte, count) in self.symbols[..256].iter_mut().enumerate() {
-            let of_half =
-                |counts: &SymbolCounts| counts.literals[0][byte] + counts.literals[1][byte] + counts.lengths[THIRD + byte];
+            let of_half = |counts: &SymbolCounts| {
+                counts.literals[0][byte] + counts.literals[1][byte] + counts.lengths[THIRD + byte]
+            };
             *count = of_half(one) + of_half(other);
         }
         self.symbols[256..].fill(0);

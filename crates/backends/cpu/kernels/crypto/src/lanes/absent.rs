@@ -19,7 +19,12 @@ impl AesLanes {
     }
 
     /// Never called.
-    pub fn encrypt_chained<const N: usize>(&self, _: &mut [CipherBlock; N], _: &[&[u8]; N], _: &mut [&mut [u8]; N]) -> usize {
+    pub fn encrypt_chained<const N: usize>(
+        &self,
+        _: &mut [CipherBlock; N],
+        _: &[&[u8]; N],
+        _: &mut [&mut [u8]; N],
+    ) -> usize {
         match *self {}
     }
 

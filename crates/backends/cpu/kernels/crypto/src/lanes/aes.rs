@@ -280,7 +280,8 @@ impl AesLanes {
     ) {
         // SAFETY: a block has sixteen bytes.
         let load = |block: *const u8| unsafe { _mm_loadu_si128(block.cast()) };
-        let loaded: RoundRegisters<__m128i> = RoundRegisters(std::array::from_fn(|round| load(self.keys.rounds[round].as_ptr())));
+        let loaded: RoundRegisters<__m128i> =
+            RoundRegisters(std::array::from_fn(|round| load(self.keys.rounds[round].as_ptr())));
         let keys = &loaded.0;
         let mut state: [__m128i; CHAINED_LANES] = std::array::from_fn(|lane| load(vectors[lane].as_ptr()));
         let starts: [*mut u8; CHAINED_LANES] = texts.each_mut().map(|text| text.as_mut_ptr());
@@ -330,7 +331,13 @@ impl AesLanes {
     /// The CPU must have AVX-512 and VAES. `len` bytes in whole blocks must be readable at `from`
     /// and, without overlap, writable at `to`.
     #[target_feature(enable = "avx512f,avx512bw,vaes,bmi2")]
-    unsafe fn unchained<const LAST: usize>(&self, vector: &CipherBlock, mut from: *const u8, mut to: *mut u8, len: usize) {
+    unsafe fn unchained<const LAST: usize>(
+        &self,
+        vector: &CipherBlock,
+        mut from: *const u8,
+        mut to: *mut u8,
+        len: usize,
+    ) {
         // The previous register; only its last block is used.
         let mut before = four_times(vector);
         let mut left = len;

@@ -8,7 +8,7 @@ use crate::failure::Failure;
 use crate::hash::{Derivation, hash};
 use crate::keys::ExpandedKey;
 use crate::lanes::{HASHED_LANES, detected_for_hash, hash_alike};
-use crate::spread::{Run, MessageOutput, Slots, spread, spread_runs};
+use crate::spread::{MessageOutput, Run, Slots, spread, spread_runs};
 
 pub(super) fn hash_all(op: &Hash, state: &State, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Messages> {
     let (messages, len) = (op.messages.slices()?, op.algorithm.digest_bytes());

@@ -16,7 +16,7 @@ use crate::cipher::{self, BLOCK_BYTES, CipherBlock, CipherKey};
 use crate::failure::Failure;
 use crate::keys::ExpandedKey;
 use crate::lanes::CHAINED_LANES_WIDE;
-use crate::spread::{Run, MessageOutput, Slots, spread, spread_prepared, spread_runs};
+use crate::spread::{MessageOutput, Run, Slots, spread, spread_prepared, spread_runs};
 
 /// A longer message in counter mode is processed by several threads.
 const COUNTED_PIECE_BYTES: usize = 256 << 10;

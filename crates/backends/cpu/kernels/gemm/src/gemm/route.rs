@@ -7,7 +7,7 @@ use panoply_core::dtype::{Complex64, bf16, f16};
 
 use super::driver;
 use super::element::{Operand, Output};
-use super::epilogue::{Bias, Epilogue, DepthPass, WriteBack};
+use super::epilogue::{Bias, DepthPass, Epilogue, WriteBack};
 use super::kernel::{self, Isa};
 use super::pack::{Complex, Double, Float, HalfPair, Int, Quad, ShortPair};
 use super::packed::PackedRight;

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 use panoply_core::{Complex64, DType};
 
-use super::kernel::{BlockFn, Kernel, ComputeType, block_fn, each};
+use super::kernel::{BlockFn, ComputeType, Kernel, block_fn, each};
 use crate::simd::Simd;
 use crate::vmath::lanes::Lanes;
 

@@ -7,7 +7,7 @@ use panoply_core::{Error, Result, Shape, Tensor};
 
 use super::kernel::fill_fn;
 use super::layout::{Access, MapLayout, View};
-use super::plan::{OperandPlace, MapPlan, KernelCall};
+use super::plan::{KernelCall, MapPlan, OperandPlace};
 use super::stream;
 use crate::team::Team;
 

@@ -11,7 +11,7 @@ use std::mem::MaybeUninit;
 use panoply_core::expr::{BinaryOp, Node, Program, TernaryOp, UnaryOp, Value};
 
 use super::convert::kind_of;
-use super::kernel::{BlockFn, Kernel, ComputeType, block_fn, one_divisor};
+use super::kernel::{BlockFn, ComputeType, Kernel, block_fn, one_divisor};
 use super::number::{MapNumber, binary, ternary, unary};
 use crate::simd::Simd;
 use crate::vmath::functions;
@@ -216,7 +216,10 @@ pub(super) fn fates(program: &Program, values: &[Value]) -> Vec<NodeTreatment> {
         }
         let inner = |operand: u32| {
             let single = readers[operand as usize] == 1 && is_f32(values[operand as usize]);
-            let is_taken = matches!(fates[operand as usize], NodeTreatment::Absorbed | NodeTreatment::Swish(_) | NodeTreatment::Quantized(_));
+            let is_taken = matches!(
+                fates[operand as usize],
+                NodeTreatment::Absorbed | NodeTreatment::Swish(_) | NodeTreatment::Quantized(_)
+            );
             if single && !is_taken { arithmetic(nodes[operand as usize]) } else { None }
         };
         let fusion = match *node {

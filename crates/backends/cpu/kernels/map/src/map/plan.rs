@@ -292,7 +292,9 @@ impl<'a> Compiler<'a> {
         let place = self.place(last);
         match place {
             OperandPlace::Output => {}
-            OperandPlace::Input(_) => self.step(copy_fn(dtype.size_bytes(), self.simd), OperandPlace::Output, [place; 3]),
+            OperandPlace::Input(_) => {
+                self.step(copy_fn(dtype.size_bytes(), self.simd), OperandPlace::Output, [place; 3])
+            }
             _ => {
                 let run = store_fn(dtype, self.simd).unwrap_or_else(|| copy_fn(dtype.size_bytes(), self.simd));
                 self.step(run, OperandPlace::Output, [place; 3]);
@@ -316,7 +318,11 @@ impl<'a> Compiler<'a> {
             self.registers += 1;
             self.register_element_bytes = self.register_element_bytes.max(kind.size_bytes());
             self.spread[index as usize] = Some(self.registers - 1);
-            self.prologue.push(KernelCall { run, target: OperandPlace::Register(self.registers - 1), sources: [constant; 3] });
+            self.prologue.push(KernelCall {
+                run,
+                target: OperandPlace::Register(self.registers - 1),
+                sources: [constant; 3],
+            });
             self.registers - 1
         } else {
             let register = self.take_register(kind.size_bytes());
@@ -343,7 +349,8 @@ impl<'a> Compiler<'a> {
     }
 
     fn target(&mut self, id: u32, element_bytes: usize, to_output: bool) -> OperandPlace {
-        let place = if to_output { OperandPlace::Output } else { OperandPlace::Register(self.take_register(element_bytes)) };
+        let place =
+            if to_output { OperandPlace::Output } else { OperandPlace::Register(self.take_register(element_bytes)) };
         self.places[id as usize] = Some(place);
         place
     }

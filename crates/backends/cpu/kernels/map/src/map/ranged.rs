@@ -24,7 +24,12 @@ impl<'a> RangedMap<'a> {
     /// Prepares the plan for every element of `shape`; the inputs are broadcast to it. If
     /// `given_bytes` is set, input 0 is not among `inputs`: its elements, of this size, are passed
     /// with each range.
-    pub fn new(plan: &'a MapPlan, given_bytes: Option<usize>, inputs: &'a [Tensor], shape: Shape) -> Result<RangedMap<'a>> {
+    pub fn new(
+        plan: &'a MapPlan,
+        given_bytes: Option<usize>,
+        inputs: &'a [Tensor],
+        shape: Shape,
+    ) -> Result<RangedMap<'a>> {
         let count = inputs.len() + usize::from(given_bytes.is_some());
         if count != plan.input_dtypes.len() {
             return Err(Error::invalid("map inputs", plan.input_dtypes.len().to_string(), count));

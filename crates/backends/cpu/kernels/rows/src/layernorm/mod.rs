@@ -13,7 +13,7 @@ use panoply_cpu_machine::compile_once;
 use crate::extents::Extents;
 use crate::lanes::{Kernel, Level, dispatch};
 use crate::parts::Parts;
-use crate::reduce::{Real, ComputeFloat, row_total, wide_total};
+use crate::reduce::{ComputeFloat, Real, row_total, wide_total};
 use crate::simd::Simd;
 use crate::team::Team;
 

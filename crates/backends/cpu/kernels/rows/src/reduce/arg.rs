@@ -40,7 +40,13 @@ fn search<T: OrderedElement, P: Preference>(simd: Simd, team: &Team, input: &[T]
     }
 }
 
-fn search_rows<T: OrderedElement, P: Preference>(simd: Simd, team: &Team, input: &[T], extents: Extents, out: &mut [u32]) {
+fn search_rows<T: OrderedElement, P: Preference>(
+    simd: Simd,
+    team: &Team,
+    input: &[T],
+    extents: Extents,
+    out: &mut [u32],
+) {
     let len = extents.axis;
     let chunks = if len < 2 * CHUNK_ELEMENTS { 1 } else { len.div_ceil(CHUNK_ELEMENTS) };
     let chunk_len = if chunks == 1 { len } else { CHUNK_ELEMENTS };
@@ -89,7 +95,13 @@ impl<T: OrderedElement, P: Preference> Kernel for SearchRow<'_, T, P> {
     }
 }
 
-fn search_columns<T: OrderedElement, P: Preference>(simd: Simd, team: &Team, input: &[T], extents: Extents, out: &mut [u32]) {
+fn search_columns<T: OrderedElement, P: Preference>(
+    simd: Simd,
+    team: &Team,
+    input: &[T],
+    extents: Extents,
+    out: &mut [u32],
+) {
     let Extents { outer, axis, inner } = extents;
     let tiles = inner.div_ceil(TILE_COLUMNS);
     let chunk_rows = super::traverse::column_chunk_rows(extents);

@@ -22,8 +22,8 @@ use crate::simd::Simd;
 use crate::team::Team;
 use fold::{ExactMean, Extreme, FloatSum, WideSum, WrappingSum};
 
+pub use fold::{ComputeFloat, OrderedElement, Real};
 pub use fold::{Greatest, Least, Preference};
-pub use fold::{OrderedElement, Real, ComputeFloat};
 pub use traverse::max_of_row;
 
 /// Maximum additions in a lane before it is added to its f64 total.

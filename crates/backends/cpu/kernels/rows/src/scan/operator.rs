@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use half::{bf16, f16};
 use panoply_core::dtype::Element;
 
-use crate::reduce::{Greatest, Least, OrderedElement, Preference, Real, ComputeFloat};
+use crate::reduce::{ComputeFloat, Greatest, Least, OrderedElement, Preference, Real};
 
 /// An operator that is accumulated along an axis of `T`. Elements are accumulated as `Local`s
 /// inside a block; the `Carry` is the value of all earlier blocks.

@@ -5,7 +5,7 @@ use super::{GRAIN_ELEMENTS, Soft};
 use crate::extents::Extents;
 use crate::lanes::{Kernel, Level, dispatch};
 use crate::parts::Parts;
-use crate::reduce::{Greatest, OrderedElement, Preference, ComputeFloat};
+use crate::reduce::{ComputeFloat, Greatest, OrderedElement, Preference};
 use crate::simd::Simd;
 use crate::team::Team;
 

@@ -14,7 +14,7 @@ use panoply_cpu_machine::compile_once;
 use crate::extents::Extents;
 use crate::lanes::{Kernel, Level, dispatch};
 use crate::parts::Parts;
-use crate::reduce::{self, Greatest, OrderedElement, Real, ComputeFloat, max_of_row, wide_total};
+use crate::reduce::{self, ComputeFloat, Greatest, OrderedElement, Real, max_of_row, wide_total};
 use crate::simd::Simd;
 use crate::team::Team;
 pub use exponential::Exponential;

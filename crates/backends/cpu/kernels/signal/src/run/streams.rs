@@ -149,7 +149,10 @@ impl Memory {
         match (self, next) {
             (Memory::States(_, states), MemoryState::States(next)) => *states = next,
             (Memory::Sums(_, histories), MemoryState::Histories(next, _)) => *histories = next,
-            (Memory::Rates(_, histories, phase) | Memory::Bank(_, histories, phase), MemoryState::Histories(next, then)) => {
+            (
+                Memory::Rates(_, histories, phase) | Memory::Bank(_, histories, phase),
+                MemoryState::Histories(next, then),
+            ) => {
                 (*histories, *phase) = (next, then);
             }
             (Memory::Mix(_, time), MemoryState::Time(next)) => *time = next,

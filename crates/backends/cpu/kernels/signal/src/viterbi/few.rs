@@ -6,7 +6,7 @@ use std::arch::x86_64::*;
 
 use panoply_core::op::signal::Ending;
 
-use super::{ViterbiTask, STATES, STEPS_PER_SETTLING, UNREACHABLE, ViterbiMemory, fill};
+use super::{STATES, STEPS_PER_SETTLING, UNREACHABLE, ViterbiMemory, ViterbiTask, fill};
 
 /// The largest number of frames.
 pub(super) const LANES: usize = 32;
@@ -20,7 +20,13 @@ const TILE_STEPS: usize = 32;
 ///
 /// # Safety
 /// The CPU has AVX-512 F, BW and DQ.
-pub(super) unsafe fn decode(job: &ViterbiTask<'_>, bits: usize, ending: Ending, decoded: &mut [u8], work: &mut ViterbiMemory) {
+pub(super) unsafe fn decode(
+    job: &ViterbiTask<'_>,
+    bits: usize,
+    ending: Ending,
+    decoded: &mut [u8],
+    work: &mut ViterbiMemory,
+) {
     assert!(job.count <= LANES);
     // SAFETY: as the caller guarantees.
     unsafe { forward(job, work) };

@@ -28,7 +28,7 @@ use super::ConvShape;
 use super::blocks::block;
 use super::correlation::PRODUCTS_FOR_TEAM_MIN;
 use super::epilogue::Epilogue;
-use super::packed::{PackedWeights, PackOrder, all_finite, in_order};
+use super::packed::{PackOrder, PackedWeights, all_finite, in_order};
 use super::winograd_tile::POINTS;
 use super::workspace::{ConvWorkspace, HasScratch as _, SharedSlice, SharedSlots, ThreadBuffers, at_least};
 use crate::simd::Simd;
@@ -140,8 +140,18 @@ pub fn forward(
     let mut slots = std::mem::take(&mut scratch.slots);
     let shared = SharedSlots::new(&mut slots, tasks);
     let (taps, bias) = (&scratch.taps[..], &scratch.bias[..]);
-    let pass =
-        ChannelsLastPass { shape, input, weights, bias, taps, tiles, lines, cut, epilogue, output: SharedSlice::new(output) };
+    let pass = ChannelsLastPass {
+        shape,
+        input,
+        weights,
+        bias,
+        taps,
+        tiles,
+        lines,
+        cut,
+        epilogue,
+        output: SharedSlice::new(output),
+    };
     let next = AtomicUsize::new(0);
     team.run(tasks, &|task| {
         // SAFETY: every task has its own index, and borrows the slot once.

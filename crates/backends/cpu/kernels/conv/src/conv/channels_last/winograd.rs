@@ -100,7 +100,8 @@ pub(super) fn run(
     let tasks = team.threads().min(bands);
     let shared = SharedSlots::new(scratch, tasks);
     let output = SharedSlice::new(output);
-    let pass = WinogradPass { shape, input, weights, bias, tiles: Tiles::of(simd), kernels, tile_columns, epilogue, output };
+    let pass =
+        WinogradPass { shape, input, weights, bias, tiles: Tiles::of(simd), kernels, tile_columns, epilogue, output };
     let next = AtomicUsize::new(0);
     team.run(tasks, &|task| {
         // SAFETY: every task has its own index, and borrows the slot once.
@@ -354,7 +355,13 @@ macro_rules! transforms {
         }
 
         #[target_feature(enable = $feature)]
-        unsafe fn $outputs(pass: &WinogradPass<'_>, block: &FilterBlock<'_>, tile: [usize; 3], from: *const f32, stride: usize) {
+        unsafe fn $outputs(
+            pass: &WinogradPass<'_>,
+            block: &FilterBlock<'_>,
+            tile: [usize; 3],
+            from: *const f32,
+            stride: usize,
+        ) {
             // SAFETY: passed on to the caller, who also guarantees the CPU's level.
             unsafe { outputs_body::<$vector>(pass, block, tile, from, stride) }
         }

@@ -4,7 +4,7 @@
 use std::arch::x86_64::*;
 
 use super::super::bits::Bits;
-use super::super::tally::{Indices, LENGTHS, LITERALS, TallyPiece, SLOTS};
+use super::super::tally::{Indices, LENGTHS, LITERALS, SLOTS, TallyPiece};
 use super::Entries;
 
 /// Records per vector.

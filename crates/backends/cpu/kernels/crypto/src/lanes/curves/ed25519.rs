@@ -21,8 +21,7 @@ pub(super) const FIELD: Modulus =
 pub(super) const ORDER: Modulus =
     Modulus::new([0x5812_631a_5cf5_d3ed, 0x14de_f9de_a2f7_9cd6, 0, 0x1000_0000_0000_0000]);
 /// The curve's d: -x² + y² = 1 + d x² y².
-pub(super) const D: U256 =
-    [0x75eb_4dca_1359_78a3, 0x0070_0a4d_4141_d8ab, 0x8cc7_4079_7779_e898, 0x5203_6cee_2b6f_fe73];
+pub(super) const D: U256 = [0x75eb_4dca_1359_78a3, 0x0070_0a4d_4141_d8ab, 0x8cc7_4079_7779_e898, 0x5203_6cee_2b6f_fe73];
 /// A square root of -1.
 const ROOT: U256 = [0xc4ee_1b27_4a0e_a0b0, 0x2f43_1806_ad2f_e478, 0x2b4d_0099_3dfb_d7a7, 0x2b83_2480_4fc1_df0b];
 /// (p - 5) / 8.

@@ -2,7 +2,7 @@
 
 use aws_lc_rs::agreement::{ECDH_P256, PrivateKey};
 
-use super::number::{Modulus, U256, ONE, of_little_endian};
+use super::number::{Modulus, ONE, U256, of_little_endian};
 use super::p256::{ORDER, of_big_endian, to_big_endian};
 use super::table::{LANES, loaded};
 use super::{P256Lanes, P256SignLanes, ed25519, field_p256, field25519, p256_sign};

@@ -582,7 +582,12 @@ unsafe fn last_rows<A: Arithmetic>(limbs: &BlockRows, constants: &Constants) -> 
 /// # Safety
 /// The CPU must have the instructions.
 #[inline(always)]
-unsafe fn last_products<A: Arithmetic>(mut low: __m512i, column: usize, rows: &BlockRows, x: &[u64]) -> (__m512i, __m512i) {
+unsafe fn last_products<A: Arithmetic>(
+    mut low: __m512i,
+    column: usize,
+    rows: &BlockRows,
+    x: &[u64],
+) -> (__m512i, __m512i) {
     // SAFETY: guaranteed by the caller.
     unsafe {
         let (mut high, mut row) = (_mm512_setzero_si512(), 0);

@@ -13,7 +13,8 @@ macro_rules! kernel {
         const COLS: usize = 2 * $lanes;
         const CHUNK: usize = 64 / size_of::<$word>();
 
-        type FixedRowsKernel = unsafe fn(usize, *const $word, *const $word, usize, *mut $acc, usize, usize, bool, *const $word);
+        type FixedRowsKernel =
+            unsafe fn(usize, *const $word, *const $word, usize, *mut $acc, usize, usize, bool, *const $word);
 
         /// By rows - 1, then by the number of B's vectors with valid columns - 1.
         const FIXED: [[FixedRowsKernel; 2]; ROWS] = [

@@ -36,8 +36,8 @@ pub struct Norm<'a, T> {
 }
 
 /// An element type that can be normalised: every float.
-pub trait Normal: Real<ComputeFloat: Arithmetic> + LayerNormKernels {}
-impl<T: Real<ComputeFloat: Arithmetic> + LayerNormKernels> Normal for T {}
+pub trait Normal: Real<Wide: Arithmetic> + LayerNormKernels {}
+impl<T: Real<Wide: Arithmetic> + LayerNormKernels> Normal for T {}
 
 /// The arithmetic that normalisation needs.
 pub trait Arithmetic: ComputeFloat + std::ops::Sub<Output = Self> + std::ops::Mul<Output = Self> {}

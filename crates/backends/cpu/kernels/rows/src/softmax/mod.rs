@@ -27,8 +27,8 @@ const GRAIN_ELEMENTS: usize = 1 << 14;
 const LONG_ROW_LEN: usize = 1 << 17;
 
 /// An element type with a softmax: every float.
-pub trait Soft: Real<ComputeFloat: Exponential> + OrderedElement<Key = <Self as Real>::Wide> + SoftmaxKernels {}
-impl<T: Real<ComputeFloat: Exponential> + OrderedElement<Key = <T as Real>::Wide> + SoftmaxKernels> Soft for T {}
+pub trait Soft: Real<Wide: Exponential> + OrderedElement<Key = <Self as Real>::Wide> + SoftmaxKernels {}
+impl<T: Real<Wide: Exponential> + OrderedElement<Key = <T as Real>::Wide> + SoftmaxKernels> Soft for T {}
 
 /// Writes the softmax along the axis, or its logarithm.
 pub fn softmax<T: Soft>(simd: Simd, team: &Team, input: &[T], extents: Extents, log: bool, out: &mut [T]) {

@@ -4,7 +4,7 @@
 //! 1. A sink is bounded. If it is full, the engine keeps the value and tries again at its next
 //!    poll.
 //! 2. Values arrive in the order in which they were sent. After the last one the op's outcome
-//!    reports how the session ended. A [`Source`] returns `None` once all values were received and
+//!    reports how the session ended. A [`SinkReader`] returns `None` once all values were received and
 //!    the op has dropped its sink.
 //! 3. A caller that needs no more values drops the source. The engine sees [`Sink::is_closed`] and
 //!    ends the op.
@@ -28,7 +28,7 @@ use crate::part::Value;
 pub struct Sink(Arc<SharedQueue>);
 
 /// The caller's end of a sink.
-pub struct Source(Arc<SharedQueue>);
+pub struct SinkReader(Arc<SharedQueue>);
 
 /// An observer of each value that is sent into a sink.
 pub trait Watch: Send + Sync {
@@ -52,11 +52,11 @@ struct State {
 }
 
 /// A sink that holds at most `depth_max` values (at least one), and its source.
-pub fn sink(depth_max: usize) -> (Sink, Source) {
+pub fn sink(depth_max: usize) -> (Sink, SinkReader) {
     let state = State { values: VecDeque::new(), sinks: 1, closed: false, waker: None, watch: None };
     let shared = SharedQueue { state: Mutex::new(state), arrived: Condvar::new(), depth_max: depth_max.max(1) };
     let shared = Arc::new(shared);
-    (Sink(Arc::clone(&shared)), Source(shared))
+    (Sink(Arc::clone(&shared)), SinkReader(shared))
 }
 
 impl Sink {
@@ -115,7 +115,7 @@ impl Drop for Sink {
     }
 }
 
-impl Source {
+impl SinkReader {
     /// Waits asynchronously for the next value; `None` after the last one. Works with any executor.
     pub fn receive(&mut self) -> impl Future<Output = Option<Value>> + '_ {
         Receive(self)
@@ -153,7 +153,7 @@ impl Source {
     }
 }
 
-impl Drop for Source {
+impl Drop for SinkReader {
     fn drop(&mut self) {
         let (values, waker) = {
             let mut state = self.0.lock();
@@ -164,7 +164,7 @@ impl Drop for Source {
     }
 }
 
-struct Receive<'a>(&'a mut Source);
+struct Receive<'a>(&'a mut SinkReader);
 
 impl Future for Receive<'_> {
     type Output = Option<Value>;
@@ -215,7 +215,7 @@ impl fmt::Debug for Sink {
     }
 }
 
-impl fmt::Debug for Source {
+impl fmt::Debug for SinkReader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Source({} of {})", self.0.lock().values.len(), self.0.depth_max)
     }

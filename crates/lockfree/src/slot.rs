@@ -291,7 +291,7 @@ impl<Q, A> Receiver<Q, A> {
     /// Waits for the answer: spins briefly, then parks. Fails if it did not arrive by the limit, or
     /// if the caller is in a fork of the process `made_in`, which has the ticket.
     #[cfg(not(loom))]
-    pub fn wait(&mut self, made_in: Process, limit: Option<Instant>) -> Result<Option<A>, Unanswered> {
+    pub fn wait(&mut self, made_in: Process, limit: Option<Instant>) -> Result<Option<A>, WaitError> {
         self.wait_for(made_in, limit, crate::sleeper::SPIN_US_MAX)
     }
 
@@ -303,7 +303,7 @@ impl<Q, A> Receiver<Q, A> {
         made_in: Process,
         limit: Option<Instant>,
         spin_us_max: u64,
-    ) -> Result<Option<A>, Unanswered> {
+    ) -> Result<Option<A>, WaitError> {
         if self.spin(spin_us_max) {
             return Ok(self.take());
         }
@@ -346,7 +346,7 @@ impl<Q, A> Receiver<Q, A> {
 }
 
 #[cfg(not(loom))]
-pub use crate::blocking::Unanswered;
+pub use crate::blocking::WaitError;
 
 impl<Q, A> Drop for Receiver<Q, A> {
     fn drop(&mut self) {
@@ -384,7 +384,7 @@ mod tests {
         let (ticket, mut receiver) = slot::<(), u32>(());
         assert_eq!(
             receiver.wait(Process::current(), Some(Instant::now() + Duration::from_millis(2))),
-            Err(Unanswered::TimedOut)
+            Err(WaitError::TimedOut)
         );
         assert!(!ticket.is_cancelled());
         drop(receiver);

@@ -41,7 +41,7 @@ pub use bounds::ARRAY_BYTES_MAX;
 pub use element::ElementType;
 pub use error::{Error, Result};
 pub use exec::{Context, RunValue};
-pub use model::{Held, Model, Outputs};
+pub use model::{Model, ModelValue, Outputs};
 pub use network::{Dimension, Network, Port};
 pub use nodes::{NewNode, Setting};
 pub use profile::NodeTime;

@@ -26,7 +26,7 @@ pub struct Model {
 
 /// An input or output of a model, on the host or on a device.
 #[derive(Clone, Debug)]
-pub enum Held {
+pub enum ModelValue {
     /// An array on the host, of any element type.
     Array(Array),
     /// A tensor in the memory where a device placed it.
@@ -81,16 +81,16 @@ impl Model {
     /// As [`Model::infer_with`], with inputs on the host or on a device. Outputs come in the file's
     /// order and stay where they were computed. Only values whose element types devices lack are
     /// copied to the host.
-    pub fn infer_on_device(&self, inputs: &[(&str, Held)], options: &RunOptions) -> Result<Vec<Held>> {
-        let live = |held: &Held| match held {
-            Held::Array(array) => RunValue::Value(array.clone().into()),
-            Held::Tensor(tensor) => RunValue::Tensor(tensor.clone(), tensor.dtype().into()),
+    pub fn infer_on_device(&self, inputs: &[(&str, ModelValue)], options: &RunOptions) -> Result<Vec<ModelValue>> {
+        let live = |held: &ModelValue| match held {
+            ModelValue::Array(array) => RunValue::Value(array.clone().into()),
+            ModelValue::Tensor(tensor) => RunValue::Tensor(tensor.clone(), tensor.dtype().into()),
         };
         let given: Vec<(&str, RunValue)> = inputs.iter().map(|(name, held)| (*name, live(held))).collect();
         let context = Context::new(Some(&self.runtime), options.clone());
         let held = |output: RunValue| match output {
-            RunValue::Tensor(tensor, kind) if kind.dtype() == Some(tensor.dtype()) => Ok(Held::Tensor(tensor)),
-            other => Ok(Held::Array(context.fetch(&other)?.array()?.clone())),
+            RunValue::Tensor(tensor, kind) if kind.dtype() == Some(tensor.dtype()) => Ok(ModelValue::Tensor(tensor)),
+            other => Ok(ModelValue::Array(context.fetch(&other)?.array()?.clone())),
         };
         self.network.run_live(&context, &given)?.into_iter().map(held).collect()
     }

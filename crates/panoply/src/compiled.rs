@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use panoply_core::once::OnceBox;
 use panoply_core::{Absence, Api, Backend, DeviceInfo};
-use panoply_graph::Target;
+use panoply_graph::DeviceTarget;
 
 // Backends of one dialect have one target.
 #[cfg(feature = "cuda")]
@@ -99,31 +99,31 @@ pub(crate) fn known() -> Vec<CompiledApi> {
 
 /// The graph compiler's target for a device: what it knows of the processor, or of GPUs. Devices
 /// whose limits only their driver knows get the target of the kind that is nearest.
-pub fn target_of(device: &DeviceInfo) -> Result<Target, Absence> {
+pub fn target_of(device: &DeviceInfo) -> Result<DeviceTarget, Absence> {
     if device.is_processor() { processor_target() } else { gpu_target() }
 }
 
 /// The graph compiler's target for the processor.
 #[cfg(feature = "cpu")]
-pub fn processor_target() -> Result<Target, Absence> {
+pub fn processor_target() -> Result<DeviceTarget, Absence> {
     Ok(panoply_cpu::GRAPH_TARGET)
 }
 
 /// The graph compiler's target for the processor.
 #[cfg(not(feature = "cpu"))]
-pub fn processor_target() -> Result<Target, Absence> {
+pub fn processor_target() -> Result<DeviceTarget, Absence> {
     Err(Absence::NotCompiled { feature: "cpu" })
 }
 
 /// The graph compiler's target for large GPUs.
 #[cfg(any(feature = "cuda", feature = "hip", feature = "opencl"))]
-pub fn gpu_target() -> Result<Target, Absence> {
+pub fn gpu_target() -> Result<DeviceTarget, Absence> {
     Ok(GPU_TARGET)
 }
 
 /// The graph compiler's target for large GPUs.
 #[cfg(not(any(feature = "cuda", feature = "hip", feature = "opencl")))]
-pub fn gpu_target() -> Result<Target, Absence> {
+pub fn gpu_target() -> Result<DeviceTarget, Absence> {
     Err(Absence::NotCompiled { feature: "cuda" })
 }
 

@@ -131,7 +131,7 @@ pub use panoply_runtime::{
 pub mod graph {
     pub use crate::compiled::{gpu_target, processor_target, target_of};
     pub use panoply_core::graph::*;
-    pub use panoply_graph::{Facts, Peak, Plan, Target, compile, cost, listing, svg, text};
+    pub use panoply_graph::{DeviceTarget, Facts, Peak, Plan, compile, cost, listing, svg, text};
 }
 
 /// FPGA cards: the op of the smallest core, custom cards, and the interface that a custom core

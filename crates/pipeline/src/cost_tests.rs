@@ -135,7 +135,8 @@ fn two_threads_share_items_that_take_long() {
         *arrived += 1;
         let pair = *arrived + *arrived % 2;
         changed.notify_all();
-        let (_, waited) = changed.wait_timeout_while(arrived, WAIT_MAX, |arrived| *arrived < pair).unwrap();
+        let (guard, waited) = changed.wait_timeout_while(arrived, WAIT_MAX, |arrived| *arrived < pair).unwrap();
+        drop(guard);
         assert!(!waited.timed_out(), "no other thread has taken an item");
     };
     let costly = Costly::new(Duration::from_micros(50), ITEMS, meet);

@@ -16,7 +16,7 @@ use super::file::{CHUNK_BYTES_MAX, Chunks, FileLines, FileSink, contents};
 use super::options::{ErrorPolicy, Sort};
 use super::plan::RunPlan;
 use super::report::Report;
-use super::running::{Ended, Running};
+use super::running::{RunOutcome, Running};
 use super::serial::{RingPair, Serial};
 use super::sink::{ByClosure, SinkBody, Takes};
 use super::source::{FromIterator, FromStream, ItemSource, SourceBody, SourceRings};
@@ -44,7 +44,7 @@ impl<R> Pipeline<R> {
 
     /// Runs the pipeline to its end.
     pub fn run(self) -> Result<(R, Report), PipelineError> {
-        let Ended { result, report, .. } = self.start()?.wait();
+        let RunOutcome { result, report, .. } = self.start()?.wait();
         result.map(|output| (output, report))
     }
 }

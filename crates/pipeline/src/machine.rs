@@ -14,7 +14,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use panoply_lockfree::bell::Duty;
-use panoply_lockfree::blocking::{Unanswered, block_until};
+use panoply_lockfree::blocking::{WaitError, block_until};
 use panoply_lockfree::process;
 use panoply_runtime::time::sooner;
 
@@ -234,8 +234,8 @@ impl Machine {
             let limit = limit.and_then(|limit| Instant::now().checked_add(limit));
             match self.wait_for_news(was_over, limit) {
                 Ok(true) => break,
-                Ok(false) | Err(Unanswered::TimedOut) => {}
-                Err(Unanswered::Forked) => return 0,
+                Ok(false) | Err(WaitError::TimedOut) => {}
+                Err(WaitError::Forked) => return 0,
             }
         }
         let (left, given_up) = {
@@ -250,7 +250,7 @@ impl Machine {
 
     /// Waits until the report is available, and returns true; or until the run is over although it
     /// was not, and returns false.
-    fn wait_for_news(&self, was_over: bool, limit: Option<Instant>) -> Result<bool, Unanswered> {
+    fn wait_for_news(&self, was_over: bool, limit: Option<Instant>) -> Result<bool, WaitError> {
         let signals = &self.control.signals;
         block_until(signals.process, limit, |context| {
             signals.ended.wait(signals.process, context.waker());

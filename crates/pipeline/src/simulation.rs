@@ -17,7 +17,7 @@ use panoply_core::clock::{Clock, VirtualClock};
 use panoply_core::op::compute::{Map, Transpose};
 use panoply_core::{Backend, Op, Operation, Tensor, Value};
 use panoply_cpu::CpuBackend;
-use panoply_runtime::stepped::{Entrance, Stepped};
+use panoply_runtime::stepped::{Entrance, SteppedBackend};
 use panoply_runtime::{Batching, HealthRules, Pending, PendingOutcome, RunOptions, WorkerLimits};
 
 use crate::builder::Builder;
@@ -54,7 +54,7 @@ impl Runs for Entrance {
 /// The devices, and a runtime over them without threads.
 struct Devices {
     clock: Arc<VirtualClock>,
-    runtime: Stepped,
+    runtime: SteppedBackend,
     controls: Vec<Arc<VirtualControl>>,
 }
 
@@ -68,7 +68,7 @@ impl Devices {
         let controls = (0..DEVICES).map(|index| backend.control(index).unwrap()).collect();
         let backend = Arc::new(backend) as Arc<dyn Backend>;
         let setup = || (random_limits(random), random_batching(random));
-        let runtime = Stepped::new(&backend, &virtual_time, &rules(), setup).unwrap();
+        let runtime = SteppedBackend::new(&backend, &virtual_time, &rules(), setup).unwrap();
         Devices { clock, runtime, controls }
     }
 

@@ -18,13 +18,16 @@
 use panoply_core::cpu_set::CpuSet;
 
 use super::error::PlacementError;
-use super::plan::{PlanNote, Slot};
+use super::plan::{PlanNote, WorkerSlot};
 use super::request::{Affinity, DEMANDS_MAX, Demand, Request, Role, WORKERS_MAX};
 use super::site::Site;
 use super::topology::Topology;
 
 /// Plans a slot for every worker of the request.
-pub(super) fn place(topology: &Topology, request: &Request) -> Result<(Vec<Slot>, Vec<PlanNote>), PlacementError> {
+pub(super) fn place(
+    topology: &Topology,
+    request: &Request,
+) -> Result<(Vec<WorkerSlot>, Vec<PlanNote>), PlacementError> {
     check(topology, request)?;
     let mut planner = Planner { topology, sites: Site::all(topology), slots: Vec::new(), notes: Vec::new() };
     let exclusive_max = planner.place_pinned(request);
@@ -94,7 +97,7 @@ struct OpenDemand<'a> {
 struct Planner<'a> {
     topology: &'a Topology,
     sites: Vec<Site>,
-    slots: Vec<Slot>,
+    slots: Vec<WorkerSlot>,
     notes: Vec<PlanNote>,
 }
 
@@ -258,6 +261,6 @@ impl Planner<'_> {
     }
 
     fn add(&mut self, demand: &Demand, node: u32, cpus: CpuSet, affinity: Affinity) {
-        self.slots.push(Slot { role: demand.role, device: demand.device, node, cpus, affinity });
+        self.slots.push(WorkerSlot { role: demand.role, device: demand.device, node, cpus, affinity });
     }
 }

@@ -11,7 +11,7 @@ use std::time::Instant;
 use panoply_core::once::OnceBox;
 use panoply_core::{DeviceKind, Error, ErrorKind, Outcome, Result, Value};
 use panoply_lockfree::sleeper::SPIN_US_MAX;
-use panoply_lockfree::slot::Unanswered;
+use panoply_lockfree::slot::WaitError;
 
 use crate::lane::{Lane, OpAnswer, OpReceiver, OpTicket, PlaceInLine};
 use crate::timers::{Alarm, Timers};
@@ -204,8 +204,8 @@ impl SentOp {
         }
         match self.receiver.wait_for(self.lane.process, limit, 0) {
             Ok(answer) => answer.unwrap_or(Err(Error::ShuttingDown)),
-            Err(Unanswered::TimedOut) => Err(self.too_late()),
-            Err(Unanswered::Forked) => Err(self.lane.process.refusal(OPS_RUNTIME)),
+            Err(WaitError::TimedOut) => Err(self.too_late()),
+            Err(WaitError::Forked) => Err(self.lane.process.refusal(OPS_RUNTIME)),
         }
     }
 

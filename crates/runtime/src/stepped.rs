@@ -19,7 +19,7 @@ use crate::relay::Relay;
 use crate::router::{Exploration, Router};
 
 /// The devices of one backend, their workers and the relay.
-pub struct Stepped {
+pub struct SteppedBackend {
     entrance: Entrance,
     relay: Relay,
     workers: Vec<SteppedWorker>,
@@ -38,14 +38,14 @@ pub struct Entrance {
     clock: Arc<dyn Clock>,
 }
 
-impl Stepped {
+impl SteppedBackend {
     /// A runtime over the devices of `backend`. `setup` is called for each of them.
     pub fn new(
         backend: &Arc<dyn Backend>,
         clock: &Arc<dyn Clock>,
         rules: &HealthRules,
         mut setup: impl FnMut() -> (WorkerLimits, Batching),
-    ) -> Result<Stepped, Absence> {
+    ) -> Result<SteppedBackend, Absence> {
         let (inlet, router) = (Arc::new(Inlet::new()), Arc::new(Router::new(Exploration::default())));
         let relay = Relay::new(Arc::clone(&inlet), Arc::clone(&router), Arc::clone(clock));
         let mut workers = Vec::new();
@@ -68,7 +68,7 @@ impl Stepped {
             let driver = Driver::new(Arc::clone(&lane), opener, clock.now());
             workers.push(SteppedWorker { lane, driver, lives: true });
         }
-        Ok(Stepped { entrance: Entrance { router, clock: Arc::clone(clock) }, relay, workers })
+        Ok(SteppedBackend { entrance: Entrance { router, clock: Arc::clone(clock) }, relay, workers })
     }
 
     /// Where ops are sent.

@@ -204,19 +204,19 @@ impl Engine for AbacusEngine {
         }
     }
 
-    fn poll(&mut self, finished: &mut Vec<Finished>, wait_max: Duration) -> usize {
+    fn poll(&mut self, finished: &mut Vec<FinishedOp>, wait_max: Duration) -> usize {
         self.counters.collect();
         let mut wait = if self.under_way.is_empty() { Duration::ZERO } else { wait_max };
         while let Some(item) = self.under_way.pop_front() {
             match self.answers.recv_timeout(wait) {
-                Ok(result) => finished.push(Finished::alone(item, result)),
+                Ok(result) => finished.push(FinishedOp::alone(item, result)),
                 Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {
                     self.under_way.push_front(item);
                     break;
                 }
                 Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => {
                     let (device, reason) = (self.info.id, "its thread has ended".to_owned());
-                    finished.push(Finished::alone(item, Err(Error::DeviceLost { device, reason })));
+                    finished.push(FinishedOp::alone(item, Err(Error::DeviceLost { device, reason })));
                 }
             }
             wait = Duration::ZERO;

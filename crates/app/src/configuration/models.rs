@@ -14,7 +14,7 @@ const TOP_MAX: usize = 1 << 20;
 
 /// The input of a model.
 #[derive(Debug)]
-pub enum Given {
+pub enum ModelInput {
     /// No input: the command describes the model.
     Nothing,
     /// At least one picture.
@@ -26,7 +26,7 @@ pub enum Given {
 #[derive(Debug)]
 pub struct InferOptions {
     pub model: PathBuf,
-    pub given: Given,
+    pub given: ModelInput,
     /// Outputs to write to files, by name.
     pub outputs: Vec<(String, PathBuf)>,
     pub top: usize,
@@ -74,10 +74,10 @@ impl InferOptions {
             return Err(Failure::Usage(format!("--boxes: expected one --image beside it, got {count}")));
         }
         let given = match arguments.text {
-            _ if !arguments.image.is_empty() => Given::Pictures(arguments.image),
-            Some(text) => Given::Text(text),
-            None if inputs.is_empty() => Given::Nothing,
-            None => Given::Arrays(inputs),
+            _ if !arguments.image.is_empty() => ModelInput::Pictures(arguments.image),
+            Some(text) => ModelInput::Text(text),
+            None if inputs.is_empty() => ModelInput::Nothing,
+            None => ModelInput::Arrays(inputs),
         };
         let device = |text: String| {
             text.parse().map_err(|_| Failure::Usage(format!("--device: expected an id such as cpu:0, got {text}")))

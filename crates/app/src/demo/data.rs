@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use lz4_flex::frame::FrameDecoder;
 use panoply::vector::Filter;
-use panoply::vector::formats::{Batch, NpyReader, PairedReader, Reader};
+use panoply::vector::formats::{Batch, NpyReader, PairedReader, VectorReader};
 use serde_json::Value;
 
 const VECTORS: &str = "debian-packages.npy";
@@ -73,9 +73,9 @@ impl Data {
     }
 
     fn assemble(
-        vectors: Box<dyn Reader>,
+        vectors: Box<dyn VectorReader>,
         records: Box<dyn Read + Send>,
-        queries: Box<dyn Reader>,
+        queries: Box<dyn VectorReader>,
         texts: &str,
     ) -> Result<Data> {
         let packages = all(Box::new(PairedReader::new(vectors, records))).context(VECTORS)?;
@@ -87,12 +87,12 @@ impl Data {
     }
 }
 
-fn array(stream: impl Read + Send + 'static) -> Result<Box<dyn Reader>> {
+fn array(stream: impl Read + Send + 'static) -> Result<Box<dyn VectorReader>> {
     Ok(Box::new(NpyReader::new(stream, None)?))
 }
 
 /// Reads all rows.
-fn all(mut reader: Box<dyn Reader>) -> Result<Batch> {
+fn all(mut reader: Box<dyn VectorReader>) -> Result<Batch> {
     let mut all = Batch::default();
     while let Some(batch) = reader.next_batch(1 << 12)? {
         all.ids.extend(batch.ids);

@@ -9,7 +9,6 @@ use std::time::Instant;
 use anyhow::{Context, anyhow};
 use panoply::Runtime;
 use panoply::inputs::picture::Normalisation;
-use panoply::models::Model;
 use panoply::serve::tasks;
 use panoply::vector::{Collection, EmbeddingModel, Metric, Options, Residency, Schema};
 use serde_json::{Value, json};
@@ -20,14 +19,14 @@ use crate::configuration::Format;
 use crate::configuration::models::{EmbedOptions, Lines};
 use crate::failure::Failure;
 use crate::screen::Screen;
-use crate::store::commit::{Commit, Made};
+use crate::store::commit::{Commit, CommitState};
 use crate::vectors::{counted, start};
 
 /// The largest input of texts that is read, in bytes.
 const INPUT_BYTES_MAX: u64 = 1 << 32;
 
 /// A vector with its id, and metadata about its source.
-struct Row {
+struct EmbeddingRow {
     id: String,
     vector: Vec<f32>,
     metadata: Value,
@@ -44,8 +43,8 @@ struct Written {
 }
 
 impl Written {
-    fn of(rows: &[Row], is_doubled_by_repeating: bool) -> Written {
-        let id = |row: Option<&Row>| row.map_or(String::new(), |row| row.id.clone());
+    fn of(rows: &[EmbeddingRow], is_doubled_by_repeating: bool) -> Written {
+        let id = |row: Option<&EmbeddingRow>| row.map_or(String::new(), |row| row.id.clone());
         Written { count: rows.len(), first: id(rows.first()), last: id(rows.last()), is_doubled_by_repeating }
     }
 
@@ -81,9 +80,9 @@ fn counted_are(count: usize) -> String {
 fn announce(path: &str, written: &Arc<OnceLock<Written>>) -> Commit {
     let (path, written) = (path.to_owned(), Arc::clone(written));
     Commit::announced_by(move |made| match (made, written.get()) {
-        (Made::Yes, Some(written)) => written.text(&path, true),
-        (Made::Unknown, Some(written)) => written.text(&path, false),
-        (Made::No, _) | (_, None) => format!("no row is committed in {path}; the same command adds all of them"),
+        (CommitState::Yes, Some(written)) => written.text(&path, true),
+        (CommitState::Unknown, Some(written)) => written.text(&path, false),
+        (CommitState::No, _) | (_, None) => format!("no row is committed in {path}; the same command adds all of them"),
     })
 }
 
@@ -97,7 +96,7 @@ pub fn run(options: &EmbedOptions, screen: &mut Screen) -> Result<(), Failure> {
     let (mut rows, devices) =
         if options.pictures.is_empty() { texts(&runtime, options)? } else { pictures(&runtime, options)? };
     let Some(folder) = &options.into else {
-        let shown = |row: &Row| json!({ "id": row.id, "vector": row.vector, "metadata": row.metadata });
+        let shown = |row: &EmbeddingRow| json!({ "id": row.id, "vector": row.vector, "metadata": row.metadata });
         return rows.iter().try_for_each(|row| screen.json_line(&shown(row)));
     };
     let embed_ms = started.elapsed().as_secs_f64() * 1e3;
@@ -133,7 +132,7 @@ pub fn run(options: &EmbedOptions, screen: &mut Screen) -> Result<(), Failure> {
     }
 }
 
-fn put(collection: &Collection, rows: &[Row]) -> Result<(), Failure> {
+fn put(collection: &Collection, rows: &[EmbeddingRow]) -> Result<(), Failure> {
     let ids: Vec<&str> = rows.iter().map(|row| row.id.as_str()).collect();
     let vectors: Vec<f32> = rows.iter().flat_map(|row| row.vector.iter().copied()).collect();
     let metadata: Vec<Value> = rows.iter().map(|row| row.metadata.clone()).collect();
@@ -142,7 +141,7 @@ fn put(collection: &Collection, rows: &[Row]) -> Result<(), Failure> {
 }
 
 /// Returns the vectors of the texts, and the devices that computed them.
-fn texts(runtime: &Runtime, options: &EmbedOptions) -> Result<(Vec<Row>, Vec<String>), Failure> {
+fn texts(runtime: &Runtime, options: &EmbedOptions) -> Result<(Vec<EmbeddingRow>, Vec<String>), Failure> {
     let mut texts = options.texts.clone();
     if let Some(lines) = &options.lines {
         let text = text_of(lines)?;
@@ -150,7 +149,7 @@ fn texts(runtime: &Runtime, options: &EmbedOptions) -> Result<(Vec<Row>, Vec<Str
     }
     let model = TextModel::load(runtime, &options.model, options.vocabulary.as_deref())?;
     let vectors = model.embed(&texts)?;
-    let row = |(number, (text, vector)): (usize, (&String, Vec<f32>))| Row {
+    let row = |(number, (text, vector)): (usize, (&String, Vec<f32>))| EmbeddingRow {
         id: (number + 1).to_string(),
         vector,
         metadata: json!({ "text": text }),
@@ -177,12 +176,12 @@ fn text_of(lines: &Lines) -> Result<String, Failure> {
 }
 
 /// Returns the vectors of the pictures, and the devices that computed them.
-fn pictures(runtime: &Runtime, options: &EmbedOptions) -> Result<(Vec<Row>, Vec<String>), Failure> {
+fn pictures(runtime: &Runtime, options: &EmbedOptions) -> Result<(Vec<EmbeddingRow>, Vec<String>), Failure> {
     let model = load(runtime, &options.model)?;
     let row = |file: &std::path::PathBuf| {
         let vector = tasks::embed_pictures(&model, &picture_of(file)?, Normalisation::IMAGENET);
         let name = file.display().to_string();
-        Ok(Row { vector: vector.map_err(anyhow::Error::new)?, metadata: json!({ "file": name }), id: name })
+        Ok(EmbeddingRow { vector: vector.map_err(anyhow::Error::new)?, metadata: json!({ "file": name }), id: name })
     };
     let rows = options.pictures.iter().map(row).collect::<Result<_, Failure>>()?;
     Ok((rows, devices_of(&model)))

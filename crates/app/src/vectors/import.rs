@@ -10,7 +10,7 @@ use std::time::Instant;
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use panoply::vector::Collection;
-use panoply::vector::formats::{self, Batch, PairedReader, Reader, rows_per_batch};
+use panoply::vector::formats::{self, Batch, PairedReader, VectorReader, rows_per_batch};
 use serde_json::json;
 
 use super::{counted, expect_dimension, grouped, open, path_text, start};
@@ -66,7 +66,7 @@ pub fn run(options: &ImportOptions, key: Option<&KeySource>, screen: &mut Screen
     }
 }
 
-fn reader(options: &ImportOptions) -> Result<Box<dyn Reader>, Failure> {
+fn reader(options: &ImportOptions) -> Result<Box<dyn VectorReader>, Failure> {
     let cannot = || format!("{} cannot be read", name(options));
     let vectors = match &options.file {
         Some(file) => formats::open_as(options.kind, file, &options.columns).with_context(cannot)?,
@@ -86,7 +86,7 @@ fn name(options: &ImportOptions) -> String {
 }
 
 fn copy(
-    reader: &mut dyn Reader,
+    reader: &mut dyn VectorReader,
     collection: &Collection,
     options: &ImportOptions,
     taken: &Gate<u64>,
@@ -139,7 +139,7 @@ fn announce(taken: &Arc<Gate<u64>>) {
 }
 
 /// Makes a progress bar that counts rows if the file gives their number, else bytes.
-fn progress_bar(reader: &dyn Reader, options: &ImportOptions) -> Result<ProgressBar, Failure> {
+fn progress_bar(reader: &dyn VectorReader, options: &ImportOptions) -> Result<ProgressBar, Failure> {
     if !crate::verbosity::shows_progress() {
         return Ok(ProgressBar::hidden());
     }

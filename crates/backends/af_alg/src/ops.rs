@@ -289,7 +289,7 @@ fn seal(op: &Seal) -> Result<Value, Fault> {
     }
     let tags = op.is_detached().then(|| Bytes::from_host(tags.freeze()));
     match tags {
-        Some(tags) => Ok(Sealed { text: output.finish(op.messages())?, tags: Some(tags) }.into_value()?),
+        Some(tags) => Ok(SealedMessages { text: output.finish(op.messages())?, tags: Some(tags) }.into_value()?),
         None => Ok(output.finish(op.messages())?.into_value()?),
     }
 }

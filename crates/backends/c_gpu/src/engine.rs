@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use panoply_core::error::panic_message;
 use panoply_core::{
-    DeviceInfo, Engine, Error, Finished, Health, HostBufferMut, Item, Location, MemoryStats, Op, Result, Tensor, Value,
+    DeviceInfo, Engine, Error, FinishedOp, Health, HostBufferMut, Item, Location, MemoryStats, Op, Result, Tensor,
+    Value,
 };
 use panoply_kernels::warm::GrowingSet;
 
@@ -213,7 +214,7 @@ impl GpuEngine {
     }
 
     /// Returns the items that the device has passed.
-    fn collect(&mut self, finished: &mut Vec<Finished>) {
+    fn collect(&mut self, finished: &mut Vec<FinishedOp>) {
         let lines: [fn(&mut GpuEngine) -> &mut VecDeque<Flight>; 2] =
             [|engine| &mut engine.downloads, |engine| &mut engine.flights];
         for line in lines {
@@ -262,10 +263,10 @@ impl GpuEngine {
         time
     }
 
-    fn land(&mut self, flight: Flight) -> Finished {
+    fn land(&mut self, flight: Flight) -> FinishedOp {
         let Flight { item, result, marks, keeps_marks, mut queued, batch_size } = flight;
         if let Some(error) = &self.lost {
-            return Finished::alone(item, Err(error.clone()));
+            return FinishedOp::alone(item, Err(error.clone()));
         }
         let device_time = marks.and_then(|marks| self.time_between(marks, keeps_marks));
         let transferred = queued.copies.and_then(|(start, stop)| self.time_between(Marks { start, stop }, false));
@@ -273,7 +274,7 @@ impl GpuEngine {
         let finish = queued.finish.take().unwrap_or_else(|| Box::new(Ok));
         let result = result.and_then(|value| complaint.and_then(|()| finish(value)?.try_map(settled)));
         let bytes_moved = queued.bytes_moved;
-        Finished { bytes_moved, device_time, transferred, batch_size, ..Finished::alone(item, result) }
+        FinishedOp { bytes_moved, device_time, transferred, batch_size, ..FinishedOp::alone(item, result) }
     }
 }
 
@@ -317,7 +318,7 @@ impl Engine for GpuEngine {
         self.submitted = Some(Instant::now());
     }
 
-    fn poll(&mut self, finished: &mut Vec<Finished>, wait_max: Duration) -> usize {
+    fn poll(&mut self, finished: &mut Vec<FinishedOp>, wait_max: Duration) -> usize {
         self.make_current();
         let before = finished.len();
         self.collect(finished);

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use panoply_core::buffer::DeviceAllocation;
 use panoply_core::lease::{Home, Lease};
-use panoply_core::pool::{Pool, Pooled, Source};
+use panoply_core::pool::{BlockSource, Pool, PooledBlock};
 use panoply_core::{DeviceBuffer, DeviceId, Error, MemoryStats, Result};
 
 use crate::driver::{Address, Driver};
@@ -22,7 +22,7 @@ use crate::peers::Peer;
 static NEXT_TOKEN: AtomicU64 = AtomicU64::new(1);
 
 /// A block lent to the engine itself.
-pub(crate) type LeasedBlock = Lease<Pooled<DeviceBlock>>;
+pub(crate) type LeasedBlock = Lease<PooledBlock<DeviceBlock>>;
 
 /// One allocation of the driver.
 #[derive(Clone, Copy, Debug)]
@@ -122,7 +122,7 @@ pub(crate) struct DeviceSource {
     device: DeviceId,
 }
 
-impl Source for DeviceSource {
+impl BlockSource for DeviceSource {
     type Block = DeviceBlock;
 
     fn allocate(&mut self, bytes: usize) -> Result<DeviceBlock> {

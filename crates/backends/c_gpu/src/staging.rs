@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use panoply_core::pool::{Pool, Source};
+use panoply_core::pool::{BlockSource, Pool};
 use panoply_core::{Error, HostBufferMut, MemoryStats, Result};
 
 use crate::driver::{Address, Driver, Event, Stream};
@@ -231,7 +231,7 @@ pub(crate) struct PinnedSource {
     driver: Rc<dyn Driver>,
 }
 
-impl Source for PinnedSource {
+impl BlockSource for PinnedSource {
     type Block = Pages;
 
     fn allocate(&mut self, bytes: usize) -> Result<Pages> {

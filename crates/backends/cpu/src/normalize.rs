@@ -7,7 +7,7 @@
 //! zero gives infinities or NaN.
 
 use crate::levels::simd_levels;
-use crate::parts::Parts;
+use crate::parts::DisjointSlice;
 use crate::pixel::Pixel;
 use crate::simd::Simd;
 use crate::team::Team;
@@ -63,7 +63,7 @@ pub fn normalize<I: Pixel, O: Pixel>(
     let period = affine.channels() * inner;
     assert!(period > 0 && input.len().is_multiple_of(period), "the length must be a whole number of images");
     let plan = Coefficients::new(affine, inner);
-    let parts = Parts::new(output);
+    let parts = DisjointSlice::new(output);
     team.run_ranges(input.len(), TASK_ELEMENTS_MIN, &|range| {
         // SAFETY: the ranges are disjoint.
         let output = unsafe { parts.range(range.clone()) };

@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use panoply_core::{DeviceInfo, Engine, Error, Finished, Health, Item, MemoryStats, Result, Value};
+use panoply_core::{DeviceInfo, Engine, Error, FinishedOp, Health, Item, MemoryStats, Result, Value};
 
 use crate::card::CardError;
 use crate::driver::{CardAnswer, Driver};
@@ -37,7 +37,7 @@ pub(crate) struct FpgaEngine {
     running: Option<CardOp>,
     lost: Option<CardError>,
     /// Ops that were finished outside of `poll`.
-    held: Vec<Finished>,
+    held: Vec<FinishedOp>,
 }
 
 /// The result of a step.
@@ -56,7 +56,7 @@ impl FpgaEngine {
     }
 
     /// Runs ops until one is finished, the time is up, or nothing is left to do.
-    fn advance(&mut self, finished: &mut Vec<Finished>, wait_max: Duration) {
+    fn advance(&mut self, finished: &mut Vec<FinishedOp>, wait_max: Duration) {
         let began = Instant::now();
         loop {
             if let Some(error) = self.lost.clone() {
@@ -77,10 +77,10 @@ impl FpgaEngine {
     }
 
     /// Takes the next valid op from the queue. Returns false if there is none.
-    fn begin(&mut self, finished: &mut Vec<Finished>) -> bool {
+    fn begin(&mut self, finished: &mut Vec<FinishedOp>) -> bool {
         while let Some(item) = self.queue.pop_front() {
             match ops::work(self.driver.identity(), &item.op) {
-                Err(error) => finished.push(Finished::alone(item, Err(error))),
+                Err(error) => finished.push(FinishedOp::alone(item, Err(error))),
                 Ok(work) => {
                     let began = Instant::now();
                     let (pass, number, started, answered, bytes_moved) = (None, 0, 0, 0, 0);
@@ -130,20 +130,20 @@ impl FpgaEngine {
         Ok(StepOutcome::Done(Box::new(work.value())))
     }
 
-    fn end(&mut self, result: Result<Value>, finished: &mut Vec<Finished>) {
+    fn end(&mut self, result: Result<Value>, finished: &mut Vec<FinishedOp>) {
         if let Some(running) = self.running.take() {
             let (bytes_moved, device_time) = (running.bytes_moved, Some(running.began.elapsed()));
-            finished.push(Finished { bytes_moved, device_time, ..Finished::alone(running.item, result) });
+            finished.push(FinishedOp { bytes_moved, device_time, ..FinishedOp::alone(running.item, result) });
         }
     }
 
     /// Fails all ops with the loss of the card, the running op first.
-    fn give_up(&mut self, error: &CardError, finished: &mut Vec<Finished>) {
+    fn give_up(&mut self, error: &CardError, finished: &mut Vec<FinishedOp>) {
         let (device, reason) = (self.info.id, error.to_string());
         let running = self.running.take().map(|running| running.item);
         for item in running.into_iter().chain(self.queue.drain(..)) {
             let error = Error::DeviceLost { device, reason: reason.clone() };
-            finished.push(Finished::alone(item, Err(error)));
+            finished.push(FinishedOp::alone(item, Err(error)));
         }
     }
 }
@@ -161,7 +161,7 @@ impl Engine for FpgaEngine {
         self.held = held;
     }
 
-    fn poll(&mut self, finished: &mut Vec<Finished>, wait_max: Duration) -> usize {
+    fn poll(&mut self, finished: &mut Vec<FinishedOp>, wait_max: Duration) -> usize {
         finished.append(&mut self.held);
         self.advance(finished, wait_max);
         self.queue.len() + usize::from(self.running.is_some())

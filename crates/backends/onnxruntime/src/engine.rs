@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use panoply_core::{
-    DeviceInfo, Engine, Error, Finished, Health, Item, MemoryStats, ObjectTable, Op, Part, Result, Support, Value,
+    DeviceInfo, Engine, Error, FinishedOp, Health, Item, MemoryStats, ObjectTable, Op, Part, Result, Support, Value,
 };
 
 use crate::library::{Library, OnnxRuntimeError, Session};
@@ -19,7 +19,7 @@ pub(crate) struct OnnxRuntimeEngine {
     library: Arc<Library>,
     threads: usize,
     models: ObjectTable<Session>,
-    done: Vec<Finished>,
+    done: Vec<FinishedOp>,
 }
 
 impl OnnxRuntimeEngine {
@@ -65,11 +65,11 @@ impl Engine for OnnxRuntimeEngine {
         self.models.collect();
         for item in batch.drain(..) {
             let result = self.answer(&item.op);
-            self.done.push(Finished::alone(item, result));
+            self.done.push(FinishedOp::alone(item, result));
         }
     }
 
-    fn poll(&mut self, finished: &mut Vec<Finished>, _wait_max: Duration) -> usize {
+    fn poll(&mut self, finished: &mut Vec<FinishedOp>, _wait_max: Duration) -> usize {
         self.models.collect();
         finished.append(&mut self.done);
         0

@@ -10,7 +10,7 @@ use panoply_core::graph::WeakGraph;
 use panoply_core::op::compute::{ComputeOp, Transfer};
 use panoply_core::op::graph::{GraphOp, RunGraph};
 use panoply_core::{
-    DType, DeviceInfo, Engine, Error, Finished, Health, HostBufferMut, Item, Location, MemoryStats, Op, Part, Result,
+    DType, DeviceInfo, Engine, Error, FinishedOp, Health, HostBufferMut, Item, Location, MemoryStats, Op, Part, Result,
     Shape, Support, Tensor, Value,
 };
 
@@ -334,7 +334,7 @@ impl PjrtEngine {
     }
 
     /// Finishes an op whose events have all completed.
-    fn end(&mut self, running: OpInFlight) -> Finished {
+    fn end(&mut self, running: OpInFlight) -> FinishedOp {
         let OpInFlight { item, answer, pending, held, checks, bytes_moved, began } = running;
         let failed = pending.iter().find_map(|pending| pending.outcome()?.err());
         if failed.is_some()
@@ -357,7 +357,7 @@ impl PjrtEngine {
             _ => result,
         };
         drop(held);
-        Finished { bytes_moved, device_time: Some(began.elapsed()), ..Finished::alone(item, result) }
+        FinishedOp { bytes_moved, device_time: Some(began.elapsed()), ..FinishedOp::alone(item, result) }
     }
 }
 
@@ -408,7 +408,7 @@ impl Engine for PjrtEngine {
         }
     }
 
-    fn poll(&mut self, finished: &mut Vec<Finished>, wait_max: Duration) -> usize {
+    fn poll(&mut self, finished: &mut Vec<FinishedOp>, wait_max: Duration) -> usize {
         let (until, before) = (Instant::now() + wait_max, finished.len());
         loop {
             while let Some(running) = self.running.pop_front_if(|running| running.is_done()) {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use panoply_core::pool::Pool;
-use panoply_core::{DeviceInfo, Engine, Error, Finished, Health, Item, MemoryStats, Result};
+use panoply_core::{DeviceInfo, Engine, Error, FinishedOp, Health, Item, MemoryStats, Result};
 
 use crate::instance::{Does, Mode, OpenInstance, Session, Setup};
 use crate::library::QatError;
@@ -80,7 +80,7 @@ impl RunningOp {
         }
     }
 
-    fn finished(mut self) -> Finished {
+    fn finished(mut self) -> FinishedOp {
         let result = match (self.failure.take(), &mut self.work) {
             (Some((_, error)), _) => Err(error),
             (None, Some(work)) => work.value(),
@@ -89,7 +89,7 @@ impl RunningOp {
         let (bytes_moved, device_time) = (self.bytes_moved, Some(self.began.elapsed()));
         // Sessions end, and their data derived from the key is wiped, before the op is returned.
         self.sessions.clear();
-        Finished { bytes_moved, device_time, ..Finished::alone(self.item, result) }
+        FinishedOp { bytes_moved, device_time, ..FinishedOp::alone(self.item, result) }
     }
 }
 
@@ -427,7 +427,7 @@ impl QatEngine {
 
     /// Fails all ops with the loss of the device. Wipes the requests in flight, as far as the
     /// device has not read them.
-    fn give_up(&mut self, finished: &mut Vec<Finished>) {
+    fn give_up(&mut self, finished: &mut Vec<FinishedOp>) {
         let Some(error) = &self.lost else { return };
         let (device, reason) = (self.info.id, error.to_string());
         self.slots.iter_mut().flatten().for_each(|(under_way, _)| under_way.wipe());
@@ -436,12 +436,12 @@ impl QatEngine {
             let orphans = job.sessions.drain(..).filter(|_| job.in_flight > 0).map(|(_, _, session)| session);
             self.orphans.extend(orphans);
             let error = Error::DeviceLost { device, reason: reason.clone() };
-            finished.push(Finished::alone(job.item, Err(error)));
+            finished.push(FinishedOp::alone(job.item, Err(error)));
         }
     }
 
     /// Returns completed ops, in order.
-    fn hand_out(&mut self, finished: &mut Vec<Finished>) {
+    fn hand_out(&mut self, finished: &mut Vec<FinishedOp>) {
         while self.jobs.front().is_some_and(RunningOp::is_over)
             && let Some(job) = self.jobs.pop_front()
         {
@@ -501,7 +501,7 @@ impl Engine for QatEngine {
         self.start();
     }
 
-    fn poll(&mut self, finished: &mut Vec<Finished>, wait_max: Duration) -> usize {
+    fn poll(&mut self, finished: &mut Vec<FinishedOp>, wait_max: Duration) -> usize {
         let (began, before) = (Instant::now(), finished.len());
         loop {
             self.collect();

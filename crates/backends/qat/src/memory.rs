@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use panoply_core::lease::Lease;
-use panoply_core::pool::{Pooled, Source};
+use panoply_core::pool::{BlockSource, PooledBlock};
 use panoply_core::{Error, Result};
 use zeroize::Zeroize;
 
@@ -25,7 +25,7 @@ pub(crate) struct DmaBlock {
 unsafe impl Send for DmaBlock {}
 
 /// A block that returns to its pool.
-pub(crate) type LentBlock = Lease<Pooled<DmaBlock>>;
+pub(crate) type LentBlock = Lease<PooledBlock<DmaBlock>>;
 
 impl DmaBlock {
     /// Allocates memory on this node, or on any node if it is -1. `None` if there is none.
@@ -78,7 +78,7 @@ pub(crate) struct DeviceMemory {
     pub(crate) node: c_int,
 }
 
-impl Source for DeviceMemory {
+impl BlockSource for DeviceMemory {
     type Block = DmaBlock;
 
     fn allocate(&mut self, bytes: usize) -> Result<DmaBlock> {

@@ -74,7 +74,7 @@ fn copies_beside_kernels_keep_their_order() {
         for (round, results) in finished.chunks(3).enumerate() {
             let seed = round + 1;
             let [sum, back, total] = results else { panic!("three ops each") };
-            let tensor = |done: &panoply_core::Finished| done.result.clone().unwrap().into_tensor().unwrap();
+            let tensor = |done: &panoply_core::FinishedOp| done.result.clone().unwrap().into_tensor().unwrap();
             let sums = run(&mut engine, Transfer::to_host(&tensor(sum))).unwrap().into_tensor().unwrap();
             let other = host(seed).to_vec::<f32>().unwrap();
             let expected: Vec<f32> = first.iter().zip(&other).map(|(a, b)| a + b).collect();

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use panoply_core::error::panic_message;
 use panoply_core::{
-    DeviceInfo, Engine, Error, Finished, Health, HostBuffer, Item, MemoryStats, Op, Result, Tensor, Value,
+    DeviceInfo, Engine, Error, FinishedOp, Health, HostBuffer, Item, MemoryStats, Op, Result, Tensor, Value,
 };
 use panoply_kernels::cache::Cache;
 use panoply_kernels::warm::GrowingSet;
@@ -165,7 +165,7 @@ impl<D: Driver> GpuEngine<D> {
         }
     }
 
-    fn land(&mut self, finished: &mut Vec<Finished>) {
+    fn land(&mut self, finished: &mut Vec<FinishedOp>) {
         let lost = self.context.driver.faults().lost();
         if lost.is_some() {
             self.launch();
@@ -183,7 +183,15 @@ impl<D: Driver> GpuEngine<D> {
                     None => answer.and_then(|answer| self.settle(answer, &mut downloads)),
                 };
                 let Item { token, op } = item;
-                finished.push(Finished { token, op, result, batch_size, bytes_moved, transferred: None, device_time });
+                finished.push(FinishedOp {
+                    token,
+                    op,
+                    result,
+                    batch_size,
+                    bytes_moved,
+                    transferred: None,
+                    device_time,
+                });
             }
             if self.spare.len() < SPARE_MAX {
                 self.spare.push(flight.items);
@@ -261,7 +269,7 @@ impl<D: Driver> Engine for GpuEngine<D> {
         }
     }
 
-    fn poll(&mut self, finished: &mut Vec<Finished>, wait_max: Duration) -> usize {
+    fn poll(&mut self, finished: &mut Vec<FinishedOp>, wait_max: Duration) -> usize {
         let before = finished.len();
         let now = Instant::now();
         let waits = !wait_max.is_zero();

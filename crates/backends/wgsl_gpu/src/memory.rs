@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use hashbrown::HashMap;
 use panoply_core::buffer::DeviceAllocation;
 use panoply_core::lease::{Home, Lease};
-use panoply_core::pool::{Pool, Pooled, Source};
+use panoply_core::pool::{BlockSource, Pool, PooledBlock};
 use panoply_core::{DeviceBuffer, DeviceId, Error, MemoryStats, Result};
 
 use crate::arena::{Arena, ArenaSlot, SLOT_BYTES};
@@ -35,7 +35,7 @@ pub struct MemoryBlock<D: Driver> {
 /// Memory on loan.
 pub enum LentMemory<D: Driver> {
     /// A block of its own.
-    Own(Lease<Pooled<MemoryBlock<D>>>),
+    Own(Lease<PooledBlock<MemoryBlock<D>>>),
     /// A part of the arena.
     Slot(ArenaSlot<D>),
     /// Host memory, which is only read.
@@ -230,7 +230,7 @@ pub struct Blocks<D: Driver> {
     bytes_max: u64,
 }
 
-impl<D: Driver> Source for Blocks<D> {
+impl<D: Driver> BlockSource for Blocks<D> {
     type Block = MemoryBlock<D>;
 
     fn allocate(&mut self, bytes: usize) -> Result<MemoryBlock<D>> {

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use panoply_core::lease::Lease;
-use panoply_core::pool::{Pool, Pooled, Source};
+use panoply_core::pool::{BlockSource, Pool, PooledBlock};
 use panoply_core::{HostBuffer, HostBufferMut, Result};
 
 use crate::driver::{BufferOffset, Commands, Direction, Driver, Staging};
@@ -28,7 +28,7 @@ pub struct Readback<D: Driver> {
 
 /// Bytes on their way to the host.
 pub struct Download<D: Driver> {
-    staging: Lease<Pooled<D::Staging>>,
+    staging: Lease<PooledBlock<D::Staging>>,
     len_bytes: usize,
 }
 
@@ -109,7 +109,7 @@ struct Stagings<D: Driver> {
     driver: Rc<D>,
 }
 
-impl<D: Driver> Source for Stagings<D> {
+impl<D: Driver> BlockSource for Stagings<D> {
     type Block = D::Staging;
 
     fn allocate(&mut self, bytes: usize) -> Result<D::Staging> {
@@ -121,7 +121,7 @@ impl<D: Driver> Source for Stagings<D> {
 /// faults.
 struct HostMemory;
 
-impl Source for HostMemory {
+impl BlockSource for HostMemory {
     type Block = HostBufferMut;
 
     fn allocate(&mut self, bytes: usize) -> Result<HostBufferMut> {
@@ -131,7 +131,7 @@ impl Source for HostMemory {
 
 /// Downloaded bytes, whose memory goes back with the last view of them.
 struct DownloadedBytes {
-    lease: Lease<Pooled<HostBufferMut>>,
+    lease: Lease<PooledBlock<HostBufferMut>>,
     len_bytes: usize,
 }
 

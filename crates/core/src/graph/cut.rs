@@ -24,11 +24,11 @@ const LEVELS_MAX: usize = 64;
 
 /// A graph in parts, for given sizes of its symbols.
 #[derive(Debug)]
-pub struct Parts {
+pub struct GraphParts {
     /// The parts, in an order in which they can run.
     pub parts: Vec<GraphPart>,
     /// The source of each output of the graph.
-    pub outputs: Vec<Source>,
+    pub outputs: Vec<TensorSource>,
 }
 
 /// One part: a complete graph.
@@ -37,7 +37,7 @@ pub struct GraphPart {
     /// The graph, without symbols.
     pub graph: Graph,
     /// The source of each input.
-    pub inputs: Vec<Source>,
+    pub inputs: Vec<TensorSource>,
     /// The device that runs the part.
     pub device: DeviceId,
     /// Why the first device does not run the part: the first op that it lacks, and its reason.
@@ -49,7 +49,7 @@ pub struct GraphPart {
 
 /// The source of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum TensorSource {
     /// The graph's input with this number.
     Input(usize),
     /// An output of a part.
@@ -64,7 +64,7 @@ pub enum Source {
 /// A level, and the index of a device in the list. It identifies a part, and orders the parts.
 type PartKey = (usize, usize);
 
-impl Parts {
+impl GraphParts {
     /// Cuts a graph for these devices. Each op goes to the first device for which `ask` answers
     /// yes. If there is none, the error names the node.
     pub fn new(
@@ -72,7 +72,7 @@ impl Parts {
         instance: &Instance,
         devices: &[DeviceId],
         ask: &dyn Fn(DeviceId, &Op) -> Support,
-    ) -> Result<Parts> {
+    ) -> Result<GraphParts> {
         let (owners, lacks) = owners(graph, instance, devices, ask)?;
         let places = places(graph, &owners)?;
         let last = places.iter().flatten().max().copied().unwrap_or((0, 0));
@@ -101,7 +101,7 @@ impl Parts {
             cutting.made.get(node).copied().ok_or_else(missing)
         });
         let outputs = outputs.collect::<Result<_>>()?;
-        Ok(Parts { parts: cutting.parts, outputs })
+        Ok(GraphParts { parts: cutting.parts, outputs })
     }
 }
 
@@ -179,7 +179,7 @@ struct Cutting<'a> {
     sizes: SymbolSizes,
     places: &'a [Option<PartKey>],
     /// The sources of nodes that leave their part.
-    made: HashMap<usize, Source>,
+    made: HashMap<usize, TensorSource>,
     parts: Vec<GraphPart>,
 }
 
@@ -187,7 +187,7 @@ struct Cutting<'a> {
 struct PartBuilder {
     builder: GraphBuilder,
     nodes: HashMap<usize, NodeId>,
-    inputs: Vec<Source>,
+    inputs: Vec<TensorSource>,
 }
 
 impl Cutting<'_> {
@@ -210,7 +210,7 @@ impl Cutting<'_> {
         for (number, node) in outputs.iter().enumerate() {
             self.provide(&mut making, *node, place)?;
             making.builder.output(&format!("y{number}"), making.nodes[node])?;
-            self.made.insert(*node, Source::Output { part: self.parts.len(), output: number });
+            self.made.insert(*node, TensorSource::Output { part: self.parts.len(), output: number });
         }
         let makes_output = self.graph.outputs().iter().any(|(_, node)| outputs.contains(node));
         let (graph, inputs) = (making.builder.finish()?, making.inputs);
@@ -259,7 +259,7 @@ impl Cutting<'_> {
             let node = &self.graph.nodes()[index];
             let is_input = matches!(node.kind, Kind::Input);
             if is_input || self.places[index].is_some_and(|own| own != place) {
-                let port = self.graph.inputs().iter().position(|input| *input == index).map(Source::Input);
+                let port = self.graph.inputs().iter().position(|input| *input == index).map(TensorSource::Input);
                 let source = port.or_else(|| self.made.get(&index).copied());
                 let missing = || Error::invalid("graph: a part's input", "a node of an earlier part", index);
                 making.inputs.push(source.ok_or_else(missing)?);

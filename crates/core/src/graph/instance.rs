@@ -6,7 +6,7 @@ use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 use super::Graph;
-use super::cut::Parts;
+use super::cut::GraphParts;
 use super::dim::SymbolSizes;
 use super::node::{Kind, Node, Nodes};
 use super::placeholder::{fill_in, placeholder, slot_of, view_of};
@@ -138,7 +138,7 @@ pub struct Instance {
     pub outputs: Vec<Tensor>,
     work: u64,
     verdicts: [OnceBox<(DeviceId, Support)>; VERDICTS_MAX],
-    parts: [CacheEntry<Box<[DeviceId]>, Parts>; VERDICTS_MAX],
+    parts: [CacheEntry<Box<[DeviceId]>, GraphParts>; VERDICTS_MAX],
     compiled: [CacheEntry<u64, dyn Any + Send + Sync>; COMPILED_MAX],
 }
 
@@ -215,14 +215,14 @@ impl Instance {
     }
 
     /// The graph in parts for these devices, of which the first runs all that it can (see
-    /// [`Parts::new`]). The result for the first few lists is cached.
+    /// [`GraphParts::new`]). The result for the first few lists is cached.
     pub fn parts(
         &self,
         graph: &Graph,
         devices: &[DeviceId],
         ask: &dyn Fn(DeviceId, &Op) -> Support,
-    ) -> Result<Arc<Parts>> {
-        let make = || Parts::new(graph, self, devices, ask).map(Arc::new);
+    ) -> Result<Arc<GraphParts>> {
+        let make = || GraphParts::new(graph, self, devices, ask).map(Arc::new);
         kept(&self.parts, |known| **known == *devices, || devices.into(), make)
     }
 

@@ -15,7 +15,7 @@ use panoply_conformance::virtual_device::{Fault, Script, VirtualBackend, Virtual
 use panoply_core::Tensor;
 use panoply_core::op::compute::{Map, Transpose};
 use panoply_cpu::CpuBackend;
-use panoply_pipeline::{Cause, Ended, ErrorPolicy, Pipeline, PipelineError};
+use panoply_pipeline::{Cause, ErrorPolicy, Pipeline, PipelineError, RunOutcome};
 use panoply_runtime::{RunOptions, Runtime, WorkerLimits};
 
 /// An item whose existence is counted.
@@ -131,7 +131,7 @@ fn a_deadline_ends_a_slow_run_and_names_the_slow_stage() {
         item
     };
     let builder = Pipeline::builder().deadline(Duration::from_millis(60)).source(items).map("quick", |item| item);
-    let ended: Ended<()> = builder.map("slow", slow).for_each("end", drop).start().unwrap().wait();
+    let ended: RunOutcome<()> = builder.map("slow", slow).for_each("end", drop).start().unwrap().wait();
     let error = ended.result.unwrap_err();
     assert!(
         matches!(&error, PipelineError::DeadlineExceeded { stage, inside, .. } if stage == "slow" && *inside > 10),

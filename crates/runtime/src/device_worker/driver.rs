@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use panoply_core::clock::Clock;
-use panoply_core::{Backend, Engine, Error, Finished, Item, OpenOptions};
+use panoply_core::{Backend, Engine, Error, FinishedOp, Item, OpenOptions};
 use panoply_lockfree::foreign::{contain, discard, tell};
 use tracing::Level;
 
@@ -72,7 +72,7 @@ pub(crate) struct Driver {
     pub(super) generation: Arc<Generation>,
     pub(super) batch: Vec<Item>,
     pub(super) batcher: Batcher<Item>,
-    finished: Vec<Finished>,
+    finished: Vec<FinishedOp>,
     last_landed: Option<Instant>,
     /// Since when an answer is overdue.
     overdue_since: Option<Instant>,

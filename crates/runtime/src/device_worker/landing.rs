@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use panoply_core::op::compute::{ComputeOp, Transfer};
-use panoply_core::{DeviceId, Error, Finished, Location, Op, Outcome, PartRef, Report, Result, Tensor, Value};
+use panoply_core::{DeviceId, Error, FinishedOp, Location, Op, Outcome, PartRef, Report, Result, Tensor, Value};
 use panoply_lockfree::foreign::{contain, discard, tell};
 use panoply_lockfree::wakes::Caller;
 
@@ -70,7 +70,7 @@ impl Landing<'_> {
     pub(super) fn new<'a>(
         lane: &'a Arc<Lane>,
         flights: &Flights,
-        finished: &[Finished],
+        finished: &[FinishedOp],
         last_landed: Option<Instant>,
         now: Instant,
         caller: Option<Caller>,
@@ -92,7 +92,7 @@ impl Landing<'_> {
     }
 
     /// Answers one op, or returns the next leg that the engine has to run for it.
-    pub(super) fn receive(&mut self, landed: LandedOp, mut done: Finished) -> Option<ContinuedOp> {
+    pub(super) fn receive(&mut self, landed: LandedOp, mut done: FinishedOp) -> Option<ContinuedOp> {
         if let Err(error @ Error::DeviceLost { .. }) = &done.result {
             self.lost = Some(error.clone());
         }
@@ -143,7 +143,7 @@ impl Landing<'_> {
     }
 
     /// Turns a wrong answer into an error: no caller may receive an output that its op cannot have.
-    fn check(&self, task: &OpRequest, done: &mut Finished) {
+    fn check(&self, task: &OpRequest, done: &mut FinishedOp) {
         let Ok(value) = &done.result else { return };
         // The task's own copy, if it has one, is more trustworthy than the op that the engine hands
         // back.
@@ -154,7 +154,7 @@ impl Landing<'_> {
     }
 
     /// The next stop of an op that makes several.
-    fn go_on(&mut self, mut ticket: OpTicket, flight: Flight, done: Finished) -> Option<ContinuedOp> {
+    fn go_on(&mut self, mut ticket: OpTicket, flight: Flight, done: FinishedOp) -> Option<ContinuedOp> {
         let device = self.lane.info.id;
         let task = ticket.question_mut()?;
         let next = match flight.leg {
@@ -320,7 +320,7 @@ impl Landing<'_> {
         }
     }
 
-    fn report(&self, task: &OpRequest, times: Times, done: &Finished) -> Report {
+    fn report(&self, task: &OpRequest, times: Times, done: &FinishedOp) -> Report {
         Report {
             device: self.lane.info.id,
             queued: times.submitted.saturating_duration_since(times.accepted),
@@ -339,7 +339,7 @@ impl Landing<'_> {
     }
 
     /// The lesson of an op that ran.
-    fn lesson(&self, forecast: &Forecast, flight: &Flight, done: &Finished) -> OpMeasurement {
+    fn lesson(&self, forecast: &Forecast, flight: &Flight, done: &FinishedOp) -> OpMeasurement {
         let lane = self.lane;
         let ran_ns = nanoseconds(self.now.saturating_duration_since(flight.times.submitted)) as f32;
         let told_ns = done.transferred.map(|time| nanoseconds(time) as f32);
@@ -379,7 +379,7 @@ impl Landing<'_> {
     }
 
     /// Learns from a transfer to the host, and adds it to the op's history.
-    fn note_transfer(&self, task: &mut OpRequest, flight: &Flight, done: &Finished) {
+    fn note_transfer(&self, task: &mut OpRequest, flight: &Flight, done: &FinishedOp) {
         let bytes = done.result.as_ref().map_or(0, Value::len_bytes);
         let took = done.transferred.unwrap_or(self.now.saturating_duration_since(flight.times.submitted));
         self.lane.links.down.learn(bytes as f32, nanoseconds(took) as f32);
@@ -391,7 +391,7 @@ impl Landing<'_> {
 
 /// The bytes that crossed a link for an op, and in what time. A copy to the host has its bytes on
 /// the way down; every other op has its inputs on the way up.
-fn crossing(flight: &Flight, done: &Finished, told_ns: Option<f32>, ran_ns: f32) -> Option<TransferMeasurement> {
+fn crossing(flight: &Flight, done: &FinishedOp, told_ns: Option<f32>, ran_ns: f32) -> Option<TransferMeasurement> {
     let copy = match &done.op {
         Op::Compute(ComputeOp::Transfer(Transfer { to, .. })) => Some(*to),
         _ => None,
@@ -402,7 +402,7 @@ fn crossing(flight: &Flight, done: &Finished, told_ns: Option<f32>, ran_ns: f32)
 }
 
 /// Puts an input that was copied to the host into its op. Returns false if the input is not there.
-fn arrive(task: &mut OpRequest, device: DeviceId, done: &Finished) -> bool {
+fn arrive(task: &mut OpRequest, device: DeviceId, done: &FinishedOp) -> bool {
     let before = task.inputs_on(device);
     if let Ok(Value::Tensor(fetched)) = &done.result {
         task.put_input(device, fetched);

@@ -7,7 +7,7 @@
 
 use std::time::Instant;
 
-use panoply_core::graph::Parts;
+use panoply_core::graph::GraphParts;
 use panoply_core::op::graph::{GraphOp, RunGraph};
 use panoply_core::{DeviceId, Error, Op, Result, Support};
 
@@ -53,7 +53,7 @@ impl Router {
         }
     }
 
-    fn parts(&self, graph: &RunGraph, devices: &[DeviceId]) -> Result<std::sync::Arc<Parts>> {
+    fn parts(&self, graph: &RunGraph, devices: &[DeviceId]) -> Result<std::sync::Arc<GraphParts>> {
         let ask = |device: DeviceId, op: &Op| {
             let gone = || Support::No("it is gone".to_owned());
             self.lanes.serving(device).map_or_else(gone, |candidate| candidate.supports(op))

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use panoply_conformance::values::Random;
 use panoply_core::{
-    Absence, Api, Backend, DeviceId, DeviceInfo, Engine, Finished, Health, Item, MemoryStats, Op, OpenOptions, Result,
-    Support, Tensor, Warmth,
+    Absence, Api, Backend, DeviceId, DeviceInfo, Engine, FinishedOp, Health, Item, MemoryStats, Op, OpenOptions,
+    Result, Support, Tensor, Warmth,
 };
 
 /// The probability of a misbehaviour at a call, in ten-thousandths.
@@ -131,7 +131,7 @@ impl Engine for MisbehavingEngine {
         call();
     }
 
-    fn poll(&mut self, finished: &mut Vec<Finished>, wait_max: Duration) -> usize {
+    fn poll(&mut self, finished: &mut Vec<FinishedOp>, wait_max: Duration) -> usize {
         call();
         let under_way = self.0.poll(finished, wait_max);
         call();

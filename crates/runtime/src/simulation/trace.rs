@@ -13,7 +13,7 @@ use panoply_core::clock::Clock;
 use panoply_core::op::compute::{ComputeOp, Transfer};
 use panoply_core::op::crypto::{AeadAlgorithm, CryptoOp, Key, Messages, Seal, SignatureAlgorithm, TAG_BYTES, Verify};
 use panoply_core::{
-    Absence, Api, Backend, Bytes, DeviceInfo, DeviceKind, Engine, Error, Finished, Health, Item, MemoryStats, Op,
+    Absence, Api, Backend, Bytes, DeviceInfo, DeviceKind, Engine, Error, FinishedOp, Health, Item, MemoryStats, Op,
     OpenOptions, Operation, Outcome, Result, Support, Value,
 };
 use panoply_cpu::CpuBackend;
@@ -247,7 +247,7 @@ struct Blank;
 
 struct BlankEngine {
     info: DeviceInfo,
-    done: Vec<Finished>,
+    done: Vec<FinishedOp>,
 }
 
 impl Backend for Blank {
@@ -286,11 +286,11 @@ impl Engine for BlankEngine {
     fn submit(&mut self, batch: &mut Vec<Item>) {
         self.done.extend(batch.drain(..).map(|item| {
             let answer = blank_answer(&item.op);
-            Finished::alone(item, answer)
+            FinishedOp::alone(item, answer)
         }));
     }
 
-    fn poll(&mut self, finished: &mut Vec<Finished>, _: Duration) -> usize {
+    fn poll(&mut self, finished: &mut Vec<FinishedOp>, _: Duration) -> usize {
         finished.append(&mut self.done);
         0
     }

@@ -8,8 +8,8 @@ use std::task::{Wake, Waker};
 use std::time::Duration;
 
 use panoply_core::{
-    Absence, Api, Backend, DeviceId, DeviceInfo, Engine, Finished, Health, Item, MemoryStats, Op, OpenOptions, Result,
-    Support, Tensor, Warmth,
+    Absence, Api, Backend, DeviceId, DeviceInfo, Engine, FinishedOp, Health, Item, MemoryStats, Op, OpenOptions,
+    Result, Support, Tensor, Warmth,
 };
 
 /// A call from the runtime into foreign code.
@@ -154,7 +154,7 @@ impl Engine for TrappedEngine {
         self.inner.submit(batch);
     }
 
-    fn poll(&mut self, finished: &mut Vec<Finished>, wait_max: Duration) -> usize {
+    fn poll(&mut self, finished: &mut Vec<FinishedOp>, wait_max: Duration) -> usize {
         let under_way = self.inner.poll(finished, wait_max);
         self.traps.step_on(CallSite::Poll);
         under_way

@@ -16,7 +16,7 @@ use std::io::Read;
 
 use serde_json::{Map, Value};
 
-use super::batch::{Batch, ColumnNames, Reader, dimension_within_bounds, expect_finite, numbered};
+use super::batch::{Batch, ColumnNames, VectorReader, dimension_within_bounds, expect_finite, numbered};
 use super::bytes::ByteSource;
 use super::error::{FormatError, Result};
 use array::Array;
@@ -133,7 +133,7 @@ impl<R: Read> ArrowReader<R> {
     }
 }
 
-impl<R: Read + Send> Reader for ArrowReader<R> {
+impl<R: Read + Send> VectorReader for ArrowReader<R> {
     fn dimension(&self) -> Option<usize> {
         self.dimension
     }

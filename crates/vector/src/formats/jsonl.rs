@@ -10,7 +10,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 
 use serde_json::{Map, Value, json};
 
-use super::batch::{Batch, Reader, Writer, dimension_within_bounds, expect_finite};
+use super::batch::{Batch, VectorReader, Writer, dimension_within_bounds, expect_finite};
 use super::error::{FormatError, Result};
 use line::JsonRecord;
 
@@ -39,7 +39,7 @@ impl<R: Read> JsonLinesReader<R> {
     }
 }
 
-impl<R: Read + Send> Reader for JsonLinesReader<R> {
+impl<R: Read + Send> VectorReader for JsonLinesReader<R> {
     fn dimension(&self) -> Option<usize> {
         self.dimension
     }

@@ -3,25 +3,25 @@
 
 use std::io::Read;
 
-use super::batch::{Batch, Reader};
+use super::batch::{Batch, VectorReader};
 use super::error::{FormatError, Result};
 use super::jsonl::RecordsReader;
 
 /// The vectors of one file with the records of another.
 pub struct PairedReader<R> {
-    vectors: Box<dyn Reader>,
+    vectors: Box<dyn VectorReader>,
     records: RecordsReader<R>,
     rows: u64,
 }
 
 impl<R: Read> PairedReader<R> {
     /// Combines both. The records replace any ids and metadata of the vectors' own file.
-    pub fn new(vectors: Box<dyn Reader>, records: R) -> PairedReader<R> {
+    pub fn new(vectors: Box<dyn VectorReader>, records: R) -> PairedReader<R> {
         PairedReader { vectors, records: RecordsReader::new(records), rows: 0 }
     }
 }
 
-impl<R: Read + Send> Reader for PairedReader<R> {
+impl<R: Read + Send> VectorReader for PairedReader<R> {
     fn dimension(&self) -> Option<usize> {
         self.vectors.dimension()
     }

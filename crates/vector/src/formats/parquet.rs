@@ -20,7 +20,7 @@ use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::file::reader::{ChunkReader, FileReader, SerializedFileReader};
 use serde_json::{Map, Value};
 
-use super::batch::{Batch, ColumnNames, Reader, dimension_within_bounds, expect_finite, numbered};
+use super::batch::{Batch, ColumnNames, VectorReader, dimension_within_bounds, expect_finite, numbered};
 use super::error::{FormatError, Result};
 use cells::{Leaf, read_leaf};
 use pages::{BoundedPages, Budget, guarded};
@@ -192,7 +192,7 @@ impl<R: ChunkReader + 'static> ParquetReader<R> {
     }
 }
 
-impl<R: ChunkReader + 'static> Reader for ParquetReader<R> {
+impl<R: ChunkReader + 'static> VectorReader for ParquetReader<R> {
     fn dimension(&self) -> Option<usize> {
         self.dimension
     }

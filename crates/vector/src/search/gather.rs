@@ -23,7 +23,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
 
 use super::run::{self, BatchCandidates};
-use super::{FoundMany, SearchOptions};
+use super::{SearchOptions, SearchResults};
 use crate::error::{Error, Result};
 use crate::state::CollectionState;
 use crate::task::{FORK_LOOK_EVERY, Task, task};
@@ -93,7 +93,7 @@ impl Gather {
     }
 
     /// Runs a search of valid queries on the caller's thread, alone or in a batch.
-    pub(crate) fn search(&self, queries: &[f32], count: usize, options: &SearchOptions) -> Result<FoundMany> {
+    pub(crate) fn search(&self, queries: &[f32], count: usize, options: &SearchOptions) -> Result<SearchResults> {
         let mut line = lock(&self.line);
         if !line.under_way {
             line.under_way = true;
@@ -135,7 +135,7 @@ impl Gather {
         queries: Vec<f32>,
         count: usize,
         options: SearchOptions,
-        convert: impl FnOnce(FoundMany) -> T + Send + 'static,
+        convert: impl FnOnce(SearchResults) -> T + Send + 'static,
     ) -> Task<T> {
         self.start_dispatcher();
         let (answer, task) = task();

@@ -19,7 +19,7 @@ use super::rerank::exact_score;
 use super::resident::ResidentRows;
 use super::scales::Scales;
 use super::ties::keep_nearest;
-use super::{FoundMany, Hit, SearchOptions, SearchReport};
+use super::{Hit, SearchOptions, SearchReport, SearchResults};
 use crate::encode::square_sum;
 use crate::error::{Error, Result};
 use crate::schema::Storage;
@@ -495,7 +495,7 @@ fn parts(scales: Option<&Scales>, passing: &Passing, rows: u32, queries: &Tensor
 
 impl BatchCandidates {
     /// Converts the candidates into hits.
-    pub(crate) fn into_hits(self) -> FoundMany {
+    pub(crate) fn into_hits(self) -> SearchResults {
         let hit = |candidate: &Candidate| {
             let segment = &self.snapshot.segments[candidate.segment as usize];
             let id = segment.id_of(candidate.row).to_owned();
@@ -511,7 +511,7 @@ impl BatchCandidates {
             parts => std::thread::available_parallelism().map_or(1, usize::from).min(parts),
         };
         if threads < 2 {
-            return FoundMany { hits: lines(&self.found), report: self.report };
+            return SearchResults { hits: lines(&self.found), report: self.report };
         }
         // Reading ids and metadata mostly misses the caches; several threads overlap the misses.
         let hits = std::thread::scope(|scope| {
@@ -525,7 +525,7 @@ impl BatchCandidates {
             };
             parts.into_iter().flat_map(hits_of).collect()
         });
-        FoundMany { hits, report: self.report }
+        SearchResults { hits, report: self.report }
     }
 }
 

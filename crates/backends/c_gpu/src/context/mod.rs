@@ -16,7 +16,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
 use panoply_core::{DeviceId, HostBufferMut, MemoryStats, Result, Tensor, Value};
-use panoply_graph::Held;
+use panoply_graph::ResidentPlan;
 
 use crate::compile::CompileQueue;
 use crate::complaint::{DeviceError, DeviceErrors};
@@ -116,7 +116,7 @@ pub(crate) struct OpResources {
     pub(crate) between: Vec<Tensor>,
     /// Plans whose constants its kernels read.
     #[allow(dead_code)] // Held so that the pool does not lend the constants again.
-    plans: Vec<Arc<Held>>,
+    plans: Vec<Arc<ResidentPlan>>,
     /// Recordings to drop when it has finished.
     #[allow(dead_code)] // Held so that they stay alive.
     replays: Vec<Replay>,
@@ -224,7 +224,7 @@ impl Context {
     }
 
     /// Keeps a plan's constants until the current op has finished.
-    pub(crate) fn hold_plan(&mut self, plan: &Arc<Held>) {
+    pub(crate) fn hold_plan(&mut self, plan: &Arc<ResidentPlan>) {
         self.queued.plans.push(Arc::clone(plan));
     }
 

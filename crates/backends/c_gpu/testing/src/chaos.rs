@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use panoply_core::op::compute::{Map, MatMul, Reduce};
 use panoply_core::{
-    Absence, Api, Backend, DeviceId, DeviceInfo, Engine, Error, Finished, Health, Item, MemoryStats, Op, OpenOptions,
+    Absence, Api, Backend, DeviceId, DeviceInfo, Engine, Error, FinishedOp, Health, Item, MemoryStats, Op, OpenOptions,
     Result, Support, Tensor, Warmth,
 };
 use panoply_cpu::CpuBackend;
@@ -97,10 +97,10 @@ impl Engine for MortalEngine {
         self.inner.submit(batch);
     }
 
-    fn poll(&mut self, finished: &mut Vec<Finished>, wait_max: Duration) -> usize {
+    fn poll(&mut self, finished: &mut Vec<FinishedOp>, wait_max: Duration) -> usize {
         let device = self.inner.info().id;
         if let Some(lost) = &mut self.lost {
-            let gone = |item| Finished::alone(item, Err(Error::DeviceLost { device, reason: "killed".to_owned() }));
+            let gone = |item| FinishedOp::alone(item, Err(Error::DeviceLost { device, reason: "killed".to_owned() }));
             finished.extend(lost.drain(..).map(gone));
         }
         if self.fate.strikes(PANICS_IN_POLL) {

@@ -20,7 +20,7 @@ use panoply_core::{bf16, f16};
 
 use crate::gemm::{Epilogue, Gemm, Isa, MatRef, OutOfMemory, Output, Product, Workspace};
 use crate::lanes::dispatch;
-use crate::parts::Parts;
+use crate::parts::DisjointSlice;
 use crate::scratch;
 use crate::simd::Simd;
 use crate::team::Team;
@@ -145,7 +145,7 @@ pub fn attention<T: AttentionElement>(
         buffers.resize_with(members, Mutex::default);
     }
     let (next, refused_bytes, outside) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
-    let (shared, buffers) = (Parts::new(out), &*buffers);
+    let (shared, buffers) = (DisjointSlice::new(out), &*buffers);
     team.run(members, &|member| {
         let mut own = buffers[member].lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let single = Team::single();

@@ -4,7 +4,7 @@ use super::interleave::{deinterleave2, deinterleave3, interleave2, interleave3};
 use super::matrix::{Matrix, MatrixRow};
 use super::{CHUNK, Conversion, TASK_PIXELS_MIN, weigh};
 use crate::levels::simd_levels;
-use crate::parts::Parts;
+use crate::parts::DisjointSlice;
 use crate::pixel::round_to_u8;
 use crate::simd::Simd;
 use crate::team::Team;
@@ -24,7 +24,7 @@ pub fn convert(simd: Simd, team: &Team, conversion: &Conversion, matrix: &Matrix
     let pairs_per_image = height / 2;
     let out_image = output.len() / images;
     let in_image = input.len() / images;
-    let parts = Parts::new(output);
+    let parts = DisjointSlice::new(output);
     let grain = (TASK_PIXELS_MIN / (2 * width)).max(1);
     team.run_ranges(images * pairs_per_image, grain, &|pairs| {
         for pair in pairs {

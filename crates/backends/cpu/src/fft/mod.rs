@@ -16,7 +16,7 @@ use panoply_core::op::signal::half_spectrum_len;
 use panoply_core::{Complex64, Error, Result};
 use panoply_cpu_fourier::{ComplexToReal, Fft, FftError, RealToComplex};
 
-use crate::parts::Parts;
+use crate::parts::DisjointSlice;
 use crate::team::Team;
 
 #[cfg(test)]
@@ -94,7 +94,7 @@ impl FftWorkspace {
         let Some(lines) = lines(input.len(), len) else { return Ok(()) };
         let FftPlan::Complex(plan) = self.plan(len, kind)? else { return Ok(()) };
         let factor = 1.0 / len as f32;
-        let output = Parts::new(output);
+        let output = DisjointSlice::new(output);
         self.run(team, FftLines { lines, len, scratch: plan.get_immutable_scratch_len() }, &|run, scratch| {
             let places = run.start * len..run.end * len;
             // SAFETY: each run of lines is claimed once.
@@ -112,7 +112,7 @@ impl FftWorkspace {
         let Some(lines) = lines(input.len(), len) else { return Ok(()) };
         assert_eq!(output.len(), lines * half, "half a spectrum for each line");
         let FftPlan::FromReal(plan) = self.plan(len, Kind::RealForward)? else { return Ok(()) };
-        let output = Parts::new(output);
+        let output = DisjointSlice::new(output);
         self.run(team, FftLines { lines, len, scratch: len.div_ceil(2) + plan.get_scratch_len() }, &|run, scratch| {
             let (copy, scratch) = scratch.split_at_mut(len.div_ceil(2));
             let copy = &mut bytemuck::cast_slice_mut::<Complex64, f32>(copy)[..len];
@@ -133,7 +133,7 @@ impl FftWorkspace {
         assert_eq!(input.len(), lines * half, "half a spectrum for each line");
         let FftPlan::ToReal(plan) = self.plan(len, Kind::RealInverse)? else { return Ok(()) };
         let factor = 1.0 / len as f32;
-        let output = Parts::new(output);
+        let output = DisjointSlice::new(output);
         self.run(team, FftLines { lines, len, scratch: half + plan.get_scratch_len() }, &|run, scratch| {
             let (copy, scratch) = scratch.split_at_mut(half);
             for line in run {
@@ -196,7 +196,7 @@ impl FftWorkspace {
             self.scratch.try_reserve_exact(more).map_err(|_| out_of_memory(bytes))?;
             self.scratch.resize(wanted, ZERO);
         }
-        let scratch = Parts::new(&mut self.scratch);
+        let scratch = DisjointSlice::new(&mut self.scratch);
         let next = AtomicUsize::new(0);
         team.run(tasks, &|task| {
             // SAFETY: each task has its own index.

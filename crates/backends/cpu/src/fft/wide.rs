@@ -6,7 +6,7 @@ use panoply_core::Result;
 use panoply_core::op::signal::half_spectrum_len;
 
 use super::{FftLines, FftPlan, FftWorkspace, Kind, lines};
-use crate::parts::Parts;
+use crate::parts::DisjointSlice;
 use crate::team::Team;
 
 /// A complex number in f64.
@@ -71,7 +71,7 @@ impl FftWorkspace {
     ) -> Result<()> {
         let Some(lines) = lines(output.len(), each) else { return Ok(()) };
         let FftPlan::Wide(plan) = self.plan(len, kind)? else { return Ok(()) };
-        let output = Parts::new(output);
+        let output = DisjointSlice::new(output);
         // The workspace's scratch is in f32 and cannot be used.
         self.run(team, FftLines { lines, len, scratch: 0 }, &|run, _| {
             let mut own = vec![Pair::default(); len + plan.get_inplace_scratch_len()];

@@ -7,7 +7,7 @@ use panoply_core::{Element, Result, Shape, Tensor};
 use crate::extents::Extents;
 use crate::layernorm::{Norm, Normal, layer_norm};
 use crate::map::{MapPlan, RangedMap};
-use crate::parts::Parts;
+use crate::parts::DisjointSlice;
 use crate::reduce::{self, Mean, OrderedElement, Sum};
 use crate::scratch;
 use crate::simd::Simd;
@@ -50,7 +50,7 @@ impl RowPass<'_> {
         }
         let threads = if count * len >= SHARED_ELEMENTS_MIN { team.threads() } else { 1 };
         let chunk = (CHUNK_ELEMENTS / len.max(1)).clamp(1, count.div_ceil(threads));
-        let shared = Parts::new(output);
+        let shared = DisjointSlice::new(output);
         team.run_ranges(count, chunk, &|rows| {
             let alone = Team::single();
             let mut values: Vec<T> = scratch::zeroed(chunk * len);

@@ -17,7 +17,7 @@ pub mod tile;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-use crate::parts::Parts;
+use crate::parts::DisjointSlice;
 use crate::simd::Simd;
 use crate::team::Team;
 use std::fmt;
@@ -219,7 +219,7 @@ fn copy_elements<const N: usize>(simd: Simd, team: &Team, view: &StridedView<'_>
 /// Copies runs of `run` contiguous elements.
 fn copy_rows<const N: usize>(team: &Team, source: CopySource<'_, N>, outer: &[Axis], run: usize, out: &mut [[u8; N]]) {
     let rows = out.len() / run;
-    let parts = Parts::new(out);
+    let parts = DisjointSlice::new(out);
     if rows < team.threads() * 4 && run * N >= 2 * TASK_BYTES_MIN {
         // There are few long rows: the threads share each row.
         let mut walk = AxisIterator::new(outer, 0);
@@ -278,7 +278,7 @@ fn copy_gather<const N: usize>(
     out: &mut [[u8; N]],
 ) {
     let rows = out.len() / inner.len;
-    let parts = Parts::new(out);
+    let parts = DisjointSlice::new(out);
     let body = |rows: Range<usize>, columns: Range<usize>| {
         let mut walk = AxisIterator::new(outer, rows.start);
         for row in rows {
@@ -321,7 +321,7 @@ fn copy_blocks<const N: usize>(
     let (across_blocks, inner_blocks) = (across.len.div_ceil(across_edge), inner.len.div_ceil(inner_edge));
     let plane_blocks = across_blocks * inner_blocks;
     let stream = tile::should_stream(out.len() * N);
-    let parts = Parts::new(out);
+    let parts = DisjointSlice::new(out);
     let block_bytes = across.len.min(across_edge) * inner.len.min(inner_edge) * N;
     team.run_ranges(planes * plane_blocks, (TASK_BYTES_MIN / block_bytes).max(1), &|blocks| {
         let mut walk = AxisIterator::new(rest, blocks.start / plane_blocks);

@@ -191,7 +191,7 @@ impl MessageWork for Requests {
         match std::mem::replace(&mut self.tags, Tags::None) {
             Tags::Apart(tags) if self.mode == Mode::Seal => {
                 let tags = Some(Bytes::from_host(tags.freeze()));
-                Sealed { text: self.output.finish(&self.form)?, tags }.into_value()
+                SealedMessages { text: self.output.finish(&self.form)?, tags }.into_value()
             }
             Tags::Compared(_) => Ok(Value::Bytes(self.output.verdicts()?)),
             _ => self.output.finish(&self.form)?.into_value(),

@@ -6,7 +6,7 @@ use panoply_conformance::reference::reference;
 use panoply_conformance::values::difference;
 use panoply_core::expr::Expr;
 use panoply_core::op::compute::{Gather, Map, MatMul, Reduce, Softmax, Sort, Transfer};
-use panoply_core::{DType, Describe, Error, Finished, Item, Op, OpenOptions, Operation, Result, Tensor};
+use panoply_core::{DType, Describe, Error, FinishedOp, Item, Op, OpenOptions, Operation, Result, Tensor};
 use panoply_kernels::wgsl::Kernel;
 use panoply_wgsl_gpu::internals::SLOT_BYTES;
 
@@ -25,7 +25,7 @@ fn submit_ops(engine: &mut dyn TestEngine, ops: Vec<Result<Op>>) {
     engine.submit(&mut ops.into_iter().enumerate().map(item).collect());
 }
 
-fn wait(engine: &mut dyn TestEngine) -> Vec<Finished> {
+fn wait(engine: &mut dyn TestEngine) -> Vec<FinishedOp> {
     let mut finished = Vec::new();
     while engine.poll(&mut finished, WAIT_MAX) > 0 {}
     finished

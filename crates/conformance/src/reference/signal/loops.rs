@@ -2,7 +2,7 @@
 
 use std::f64::consts::{SQRT_2, TAU};
 
-use panoply_core::op::signal::{Adapt, Mix, SYMBOL_DRIFT_MAX, Target, TimingDetector, Track, Tracker};
+use panoply_core::op::signal::{Adapt, AdaptTarget, Mix, SYMBOL_DRIFT_MAX, TimingDetector, Track, Tracker};
 use panoply_core::{Complex64, Result, Tensor, Value};
 
 use super::fft::{Complex, complex_tensor, numbers, product};
@@ -123,8 +123,8 @@ pub(super) fn adapt(op: &Adapt) -> Result<Value> {
     let (values, first) = (numbers(&op.input)?, numbers(&op.weights)?);
     let (shape, weights_shape) = op.output_shapes()?;
     let len = op.input.shape().last().copied().unwrap_or(0);
-    let desired = if let Target::Signal(signal) = &op.target { numbers(signal)? } else { Vec::new() };
-    let points: Vec<Complex64> = if let Target::Decisions(of) = &op.target { of.points() } else { Vec::new() };
+    let desired = if let AdaptTarget::Signal(signal) = &op.target { numbers(signal)? } else { Vec::new() };
+    let points: Vec<Complex64> = if let AdaptTarget::Decisions(of) = &op.target { of.points() } else { Vec::new() };
     let lines = weights_shape.elements() / first.len().max(1);
     let (mut output, mut learned) = (Vec::new(), Vec::new());
     for line in 0..lines {
@@ -139,15 +139,15 @@ pub(super) fn adapt(op: &Adapt) -> Result<Value> {
                 power += sample(back)[0].powi(2) + sample(back)[1].powi(2);
             }
             let error = match &op.target {
-                Target::Signal(_) => [desired[line * len + at][0] - out[0], desired[line * len + at][1] - out[1]],
-                Target::Decisions(_) => {
+                AdaptTarget::Signal(_) => [desired[line * len + at][0] - out[0], desired[line * len + at][1] - out[1]],
+                AdaptTarget::Decisions(_) => {
                     let distance = |point: &Complex64| {
                         (f64::from(point.re) - out[0]).powi(2) + (f64::from(point.im) - out[1]).powi(2)
                     };
                     let nearest = points.iter().min_by(|a, b| distance(a).total_cmp(&distance(b)));
                     nearest.map_or([0.0; 2], |point| [f64::from(point.re) - out[0], f64::from(point.im) - out[1]])
                 }
-                Target::Modulus(power) => out.map(|part| part * (power - out[0] * out[0] - out[1] * out[1])),
+                AdaptTarget::Modulus(power) => out.map(|part| part * (power - out[0] * out[0] - out[1] * out[1])),
             };
             let step = if op.normalized { op.step / (power + 1e-12) } else { op.step };
             for (back, weight) in weights.iter_mut().enumerate() {

@@ -1,6 +1,6 @@
 //! Seal and Open: a cipher's key stream, and tags of the text.
 
-use panoply_core::op::crypto::{AeadAlgorithm, Key, Messages, Open, Seal, Sealed, TAG_BYTES};
+use panoply_core::op::crypto::{AeadAlgorithm, Key, Messages, Open, Seal, SealedMessages, TAG_BYTES};
 use panoply_core::{Error, Result, Value};
 
 use super::answer::{KernelOutput, OutputPlace};
@@ -42,7 +42,7 @@ pub(super) fn seal(op: &Seal, context: &mut Context) -> Result<Value> {
     }
     let tags = tags.into_bytes(context)?;
     let text = op.messages().like(text.into_bytes(context)?, offsets)?;
-    Sealed { text, tags: Some(tags) }.into_value()
+    SealedMessages { text, tags: Some(tags) }.into_value()
 }
 
 pub(super) fn open(op: &Open, context: &mut Context) -> Result<Value> {

@@ -8,7 +8,7 @@ use panoply_core::graph::{Step, slot_of, view_of};
 use panoply_core::op::compute::ComputeOp;
 use panoply_core::op::graph::RunGraph;
 use panoply_core::{Buffer, DeviceBuffer, Error, Op, Part, Result, Tensor, Value};
-use panoply_graph::{Place, Plan, Ready};
+use panoply_graph::{Plan, Ready, SlotPlace};
 
 use super::run_graph::{Steps, run_steps};
 use crate::context::{Context, Copies, Output, Replay};
@@ -33,7 +33,7 @@ pub(super) struct PlanOutput {
 /// The slots of a plan that steps produce and the graph outputs, in the order of its steps.
 fn own_slots(plan: &Plan) -> impl Iterator<Item = usize> {
     let slots = plan.steps.iter().flat_map(|step| step.outputs.iter());
-    slots.filter(|slot| plan.slots[*slot].place == Place::Own)
+    slots.filter(|slot| plan.slots[*slot].place == SlotPlace::Own)
 }
 
 /// Allocates memory for the outputs of more than `small` bytes, in the order of the plan's steps.
@@ -202,7 +202,7 @@ fn hands_on_inputs(plan: &Plan, op: &RunGraph, small: usize) -> bool {
     plan.outputs
         .iter()
         .filter_map(slot_of)
-        .any(|slot| matches!(plan.slots[slot].place, Place::Input(input) if is_large(input)))
+        .any(|slot| matches!(plan.slots[slot].place, SlotPlace::Input(input) if is_large(input)))
 }
 
 fn buffer(tensor: &Tensor) -> Option<DeviceBuffer> {

@@ -18,7 +18,7 @@ use panoply_core::op::compute::ComputeOp;
 use panoply_core::op::graph::RunGraph;
 use panoply_core::{Op, Result, Tensor, Value};
 use panoply_graph::fuse::images::is_channels_last;
-use panoply_graph::{Held, Plan, Ready};
+use panoply_graph::{Plan, Ready, ResidentPlan};
 
 use super::recording::{PlanOutput, Recording, place_outputs, take_outputs};
 use super::run_graph::{Steps, run_steps};
@@ -124,7 +124,7 @@ pub(crate) struct Replays {
 
 /// A plan of recordable steps. It has run once, step by step.
 struct RecordedPlan {
-    held: Arc<Held>,
+    held: Arc<ResidentPlan>,
     /// Recordings with small tensors copied.
     mixed: Recordings,
     /// Recordings with all tensors copied.

@@ -13,7 +13,7 @@ use panoply_core::op::compute::ComputeOp;
 use panoply_core::op::graph::RunGraph;
 use panoply_core::{Buffer, DType, DeviceBuffer, DeviceInfo, Op, Result, Shape, Support, Tensor, Value};
 use panoply_graph::cost::Rates;
-use panoply_graph::{Destination, Executor, Facts, Plans, Ready, Room, Target};
+use panoply_graph::{Destination, DeviceTarget, Executor, Facts, Plans, Ready, Room};
 
 use super::replay::Replays;
 use crate::context::{Context, DeviceState, PlannedOutput, PlannedPlace, Replay};
@@ -23,7 +23,7 @@ use crate::ops::compute::map::waiting::DeferredMaps;
 /// The GPUs of the C dialect for the graph compiler: a map with more nodes would process one
 /// element per thread, longer rows do not fit registers, and kernels use 32-bit indices. The rates
 /// are those of a large GPU.
-pub const GRAPH_TARGET: Target = Target {
+pub const GRAPH_TARGET: DeviceTarget = DeviceTarget {
     facts: Facts {
         map_inputs_max: 12,
         map_nodes_max: 64,

@@ -136,7 +136,7 @@ impl Bench {
             let mut op = CryptoOp::Seal(seal);
             let made =
                 panoply_cpu_crypto::run_in_place(&mut op, &State::default(), &OneThread, &mut |len| memory.take(len));
-            next = Some(Sealed::from_value(made.ok_or_else(failed)??)?.text);
+            next = Some(SealedMessages::from_value(made.ok_or_else(failed)??)?.text);
             Ok(())
         })
     }

@@ -8,7 +8,7 @@ use std::ops::Range;
 use super::join::{Average, Join, Max, WindowNumber};
 use super::{GRAIN_NUMBERS, PoolKind, PoolShape};
 use crate::lanes::{Kernel, Level, dispatch};
-use crate::parts::Parts;
+use crate::parts::DisjointSlice;
 use crate::simd::Simd;
 use crate::team::Team;
 
@@ -31,7 +31,7 @@ pub fn pool2d_pixels(simd: Simd, team: &Team, shape: &PoolShape, kind: PoolKind,
         PoolKind::Average { count_padding: true } => Some(shape.kernel[0] * shape.kernel[1]),
         _ => None,
     };
-    let pool = Pool { shape, divisor, tile, input, output: &Parts::new(output) };
+    let pool = Pool { shape, divisor, tile, input, output: &DisjointSlice::new(output) };
     let taps = shape.kernel[0].max(shape.stride[0]).min(height) * width;
     let grain = GRAIN_NUMBERS.div_ceil(taps.max(columns).saturating_mul(tile));
     team.run_ranges(shape.batch * rows * tiles, grain, &|range| {
@@ -61,7 +61,7 @@ struct Pool<'a> {
     divisor: Option<usize>,
     tile: usize,
     input: &'a [f32],
-    output: &'a Parts<'a, f32>,
+    output: &'a DisjointSlice<'a, f32>,
 }
 
 /// Some channels of one row of the output; rows of all images are numbered consecutively.

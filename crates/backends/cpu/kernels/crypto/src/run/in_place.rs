@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use panoply_core::op::crypto::{CryptoOp, Messages, Open, Seal, Sealed, TAG_BYTES};
+use panoply_core::op::crypto::{CryptoOp, Messages, Open, Seal, SealedMessages, TAG_BYTES};
 use panoply_core::{Bytes, Result, Threads, Value};
 
 use super::sealing::{AssociatedData, NonceList, UnreleasedPlaintext, prepared};
@@ -39,7 +39,7 @@ pub fn run_in_place(
     match op {
         CryptoOp::Seal(op) => {
             let sealed = op.overwrite(|op, messages| seal(op, messages, state, threads, take))?;
-            Some(sealed.and_then(Sealed::into_value))
+            Some(sealed.and_then(SealedMessages::into_value))
         }
         CryptoOp::Open(op) => {
             let mut messages = taken(op.messages_mut()?)?;
@@ -69,7 +69,7 @@ fn seal(
     state: &State,
     threads: &dyn Threads,
     take: TakeMemory<'_>,
-) -> Result<Sealed> {
+) -> Result<SealedMessages> {
     let ExpandedKey::Aead(key) = ExpandedKey::of(op.key(), state.wide)? else { return Err(op.key().invalid()) };
     let (nonces, associated) = (NonceList::new(op.nonces()), AssociatedData::new(op.associated_data())?);
     let mut tags = take(messages.count() * TAG_BYTES)?;
@@ -79,7 +79,7 @@ fn seal(
         let (nonce, tag) = (&mut [0; 12], &mut tags.bytes_mut()[..TAG_BYTES]);
         let sealed = nonces.get(0, nonce).and_then(|nonce| key.seal_in_place(nonce, associated.get(0), message, tag));
         sealed.map_err(|error| failure("seal", 0)((0, error)))?;
-        return Ok(Sealed { text: messages.clone(), tags: Some(Bytes::from_host(tags.freeze())) });
+        return Ok(SealedMessages { text: messages.clone(), tags: Some(Bytes::from_host(tags.freeze())) });
     }
     let Some((out, offsets)) = messages.get_mut() else { return Err(op.key().invalid()) };
     let mut lens = vec![0; offsets.len() - 1];
@@ -94,7 +94,7 @@ fn seal(
     };
     let together = key.together(offsets.len() - 1, offsets[offsets.len() - 1] - offsets[0], true);
     spread_prepared(threads, slots, together, &time, &prepare, &work).map_err(failure("seal", 0))?;
-    Ok(Sealed { text: messages.clone(), tags: Some(Bytes::from_host(tags.freeze())) })
+    Ok(SealedMessages { text: messages.clone(), tags: Some(Bytes::from_host(tags.freeze())) })
 }
 
 fn open(op: &Open, messages: &mut Messages, state: &State, threads: &dyn Threads) -> Result<Messages> {

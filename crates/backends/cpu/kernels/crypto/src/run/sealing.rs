@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use panoply_core::op::crypto::{
-    CipherMode, Decrypt, Encrypt, Messages, NonceBytes, Nonces, Open, Seal, Sealed, TAG_BYTES,
+    CipherMode, Decrypt, Encrypt, Messages, NonceBytes, Nonces, Open, Seal, SealedMessages, TAG_BYTES,
 };
 use panoply_core::{Bytes, HostBufferMut, Result, Threads};
 use zeroize::Zeroize;
@@ -21,7 +21,7 @@ use crate::spread::{MessageOutput, Run, Slots, spread, spread_prepared, spread_r
 /// A longer message in counter mode is processed by several threads.
 const COUNTED_PIECE_BYTES: usize = 256 << 10;
 
-pub(super) fn seal(op: &Seal, state: &State, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Sealed> {
+pub(super) fn seal(op: &Seal, state: &State, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<SealedMessages> {
     let expanded = ExpandedKey::of(op.key(), state.wide)?;
     let ExpandedKey::Aead(key) = expanded else { return Err(op.key().invalid()) };
     if let Messages::One(message) = op.messages() {
@@ -52,11 +52,11 @@ pub(super) fn seal(op: &Seal, state: &State, threads: &dyn Threads, take: TakeMe
     let together = key.together(messages.len(), offsets[messages.len()], state.wide_seal);
     spread_prepared(threads, slots, together, &time, &prepare, &work).map_err(failure("seal", 0))?;
     let tags = detached.then(|| Bytes::from_host(tags.freeze()));
-    Ok(Sealed { text: op.messages().like(Bytes::from_host(out.freeze()), offsets)?, tags })
+    Ok(SealedMessages { text: op.messages().like(Bytes::from_host(out.freeze()), offsets)?, tags })
 }
 
 /// Seals a single message: no lists and no threads.
-fn seal_one(op: &Seal, key: &AeadKey, message: &[u8], state: &State, take: TakeMemory<'_>) -> Result<Sealed> {
+fn seal_one(op: &Seal, key: &AeadKey, message: &[u8], state: &State, take: TakeMemory<'_>) -> Result<SealedMessages> {
     let (nonces, associated) = (NonceList::new(op.nonces()), AssociatedData::new(op.associated_data())?);
     let behind = if op.is_detached() { 0 } else { TAG_BYTES };
     let len = message.len().checked_add(behind).ok_or_else(|| out_of_memory(usize::MAX))?;
@@ -69,7 +69,7 @@ fn seal_one(op: &Seal, key: &AeadKey, message: &[u8], state: &State, take: TakeM
         .and_then(|nonce| key.seal(nonce, associated.get(0), message, text, tag, state.wide_seal));
     sealed.map_err(|error| failure("seal", 0)((0, error)))?;
     let tags = tags.map(|tags| Bytes::from_host(tags.freeze()));
-    Ok(Sealed { text: Messages::One(Bytes::from_host(out.freeze())), tags })
+    Ok(SealedMessages { text: Messages::One(Bytes::from_host(out.freeze())), tags })
 }
 
 pub(super) fn open(op: &Open, state: &State, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Messages> {

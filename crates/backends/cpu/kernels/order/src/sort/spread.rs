@@ -8,7 +8,7 @@
 use super::key::Word;
 use super::split;
 use crate::lanes::{Kernel, Level, dispatch};
-use crate::parts::Parts;
+use crate::parts::DisjointSlice;
 use crate::scratch;
 use crate::simd::Simd;
 use crate::team::Team;
@@ -54,7 +54,7 @@ pub(super) fn sort<W: Word>(
     let range = |chunk: usize| len.min(chunk * chunk_len)..len.min((chunk + 1) * chunk_len);
 
     let mut counts = scratch::filled([0_usize; BUCKETS], chunks);
-    let shared_counts = Parts::new(&mut counts);
+    let shared_counts = DisjointSlice::new(&mut counts);
     team.run(chunks, &|chunk| {
         // SAFETY: every task has its own chunk.
         let counts = unsafe { shared_counts.range(chunk..chunk + 1) };
@@ -62,7 +62,7 @@ pub(super) fn sort<W: Word>(
     });
 
     let starts = counts_to_starts(&mut counts);
-    let shared_words = Parts::new(words);
+    let shared_words = DisjointSlice::new(words);
     team.run(chunks, &|chunk| {
         let places = counts[chunk];
         dispatch(simd, BucketScatter { source, range: range(chunk), buckets: &buckets, places, words: &shared_words });
@@ -191,7 +191,7 @@ struct BucketScatter<'a, W> {
     range: std::ops::Range<usize>,
     buckets: &'a Buckets<W>,
     places: [usize; BUCKETS],
-    words: &'a Parts<'a, W>,
+    words: &'a DisjointSlice<'a, W>,
 }
 
 /// One cache line of each bucket, aligned to cache lines.

@@ -12,7 +12,7 @@ use panoply_cpu_machine::compile_once;
 
 use crate::extents::Extents;
 use crate::lanes::{Kernel, Level, dispatch};
-use crate::parts::Parts;
+use crate::parts::DisjointSlice;
 use crate::reduce::{ComputeFloat, Real, row_total, wide_total};
 use crate::simd::Simd;
 use crate::team::Team;
@@ -64,7 +64,7 @@ fn normalise<T: Normal>(simd: Simd, team: &Team, input: &[T], len: usize, norm: 
     }
     let extents = Extents::rows(input.len() / len, len);
     assert_eq!(extents.elements(), input.len());
-    let shared = Parts::new(out);
+    let shared = DisjointSlice::new(out);
     team.run_ranges(extents.outer, GRAIN_ELEMENTS.div_ceil(len), &|rows| {
         let range = rows.start * len..rows.end * len;
         // SAFETY: the ranges of one job do not overlap.

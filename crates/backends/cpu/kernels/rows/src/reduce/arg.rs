@@ -8,7 +8,7 @@ use super::fold::{Greatest, Least, OrderedElement, Preference, is_nan};
 use super::traverse::{ALONE_ELEMENTS_MAX, TILE_COLUMNS, max_of_row};
 use crate::extents::Extents;
 use crate::lanes::{Kernel, Level, dispatch};
-use crate::parts::Parts;
+use crate::parts::DisjointSlice;
 use crate::scratch;
 use crate::simd::Simd;
 use crate::team::Team;
@@ -51,7 +51,7 @@ fn search_rows<T: OrderedElement, P: Preference>(
     let chunks = if len < 2 * CHUNK_ELEMENTS { 1 } else { len.div_ceil(CHUNK_ELEMENTS) };
     let chunk_len = if chunks == 1 { len } else { CHUNK_ELEMENTS };
     let mut found = scratch::filled((P::worst::<T>(), 0_u32), extents.outer * chunks);
-    let shared = Parts::new(&mut found);
+    let shared = DisjointSlice::new(&mut found);
     let grain = if input.len() <= ALONE_ELEMENTS_MAX { extents.outer } else { ALONE_ELEMENTS_MAX.div_ceil(chunk_len) };
     team.run_ranges(extents.outer * chunks, grain, &|tasks| {
         // SAFETY: the ranges of one job do not overlap.
@@ -107,7 +107,7 @@ fn search_columns<T: OrderedElement, P: Preference>(
     let chunk_rows = super::traverse::column_chunk_rows(extents);
     let chunks = axis.div_ceil(chunk_rows);
     let mut found = scratch::filled((P::worst::<T>(), 0_u32), outer * chunks * inner);
-    let shared = Parts::new(&mut found);
+    let shared = DisjointSlice::new(&mut found);
     let body = |task: usize| {
         let (tile, chunk, slab) = (task % tiles, task / tiles % chunks, task / tiles / chunks);
         let columns = tile * TILE_COLUMNS..inner.min((tile + 1) * TILE_COLUMNS);

@@ -9,7 +9,7 @@ use super::BLOCK_STEPS;
 use super::fold::{Fold, OrderedElement, Preference};
 use crate::extents::Extents;
 use crate::lanes::{Kernel, Level, dispatch};
-use crate::parts::Parts;
+use crate::parts::DisjointSlice;
 use crate::scratch;
 use crate::simd::Simd;
 use crate::team::Team;
@@ -62,7 +62,7 @@ fn reduce_rows<T: Element, F: Fold<T>>(
 ) {
     let len = extents.axis;
     if len < 2 * CHUNK_ELEMENTS {
-        let shared = Parts::new(out);
+        let shared = DisjointSlice::new(out);
         let grain = if input.len() <= ALONE_ELEMENTS_MAX { extents.outer } else { ALONE_ELEMENTS_MAX.div_ceil(len) };
         team.run_ranges(extents.outer, grain, &|rows| {
             // SAFETY: the ranges of one job do not overlap.
@@ -79,7 +79,7 @@ fn reduce_rows<T: Element, F: Fold<T>>(
     }
     let chunks = len.div_ceil(CHUNK_ELEMENTS);
     let mut totals = scratch::filled(F::NOTHING, extents.outer * chunks);
-    let shared = Parts::new(&mut totals);
+    let shared = DisjointSlice::new(&mut totals);
     team.run(extents.outer * chunks, &|task| {
         let row = &input[task / chunks * len..][..len];
         let start = task % chunks * CHUNK_ELEMENTS;
@@ -107,7 +107,7 @@ fn reduce_columns<T: Element, F: Fold<T>>(
     let chunk_rows = column_chunk_rows(extents);
     let chunks = axis.div_ceil(chunk_rows);
     let mut totals = scratch::filled(F::NOTHING, if chunks > 1 { outer * chunks * inner } else { 0 });
-    let (shared_out, shared_totals) = (Parts::new(out), Parts::new(&mut totals));
+    let (shared_out, shared_totals) = (DisjointSlice::new(out), DisjointSlice::new(&mut totals));
     let body = |task: usize| {
         let (tile, chunk, slab) = (task % tiles, task / tiles % chunks, task / tiles / chunks);
         let columns = tile * TILE_COLUMNS..inner.min((tile + 1) * TILE_COLUMNS);

@@ -4,7 +4,7 @@
 use super::{GRAIN_ELEMENTS, Soft};
 use crate::extents::Extents;
 use crate::lanes::{Kernel, Level, dispatch};
-use crate::parts::Parts;
+use crate::parts::DisjointSlice;
 use crate::reduce::{ComputeFloat, Greatest, OrderedElement, Preference};
 use crate::simd::Simd;
 use crate::team::Team;
@@ -17,7 +17,7 @@ const TILE_COLUMNS: usize = 128;
 pub(super) fn softmax<T: Soft>(simd: Simd, team: &Team, input: &[T], extents: Extents, log: bool, out: &mut [T]) {
     let Extents { outer, axis, inner } = extents;
     let tiles = inner.div_ceil(TILE_COLUMNS);
-    let shared = Parts::new(out);
+    let shared = DisjointSlice::new(out);
     let grain = GRAIN_ELEMENTS.div_ceil(axis * inner.min(TILE_COLUMNS));
     team.run_ranges(outer * tiles, grain, &|tasks| {
         for task in tasks {
@@ -31,7 +31,7 @@ pub(super) fn softmax<T: Soft>(simd: Simd, team: &Team, input: &[T], extents: Ex
 
 struct Tile<'a, T> {
     input: &'a [T],
-    out: &'a Parts<'a, T>,
+    out: &'a DisjointSlice<'a, T>,
     start: usize,
     width: usize,
     extents: Extents,

@@ -13,7 +13,7 @@ use panoply_cpu_machine::compile_once;
 
 use crate::extents::Extents;
 use crate::lanes::{Kernel, Level, dispatch};
-use crate::parts::Parts;
+use crate::parts::DisjointSlice;
 use crate::reduce::{self, ComputeFloat, Greatest, OrderedElement, Real, max_of_row, wide_total};
 use crate::simd::Simd;
 use crate::team::Team;
@@ -58,7 +58,7 @@ fn soften<T: Soft>(simd: Simd, team: &Team, input: &[T], extents: Extents, log: 
         }
         return;
     }
-    let shared = Parts::new(out);
+    let shared = DisjointSlice::new(out);
     team.run_ranges(extents.outer, GRAIN_ELEMENTS.div_ceil(len), &|rows| {
         let range = rows.start * len..rows.end * len;
         // SAFETY: the ranges of one job do not overlap.
@@ -75,14 +75,14 @@ fn long_row<T: Soft>(simd: Simd, team: &Team, row: &[T], log: bool, out: &mut [T
     let chunks = row.len().div_ceil(GRAIN_ELEMENTS);
     let range = |chunk: usize| chunk * GRAIN_ELEMENTS..row.len().min((chunk + 1) * GRAIN_ELEMENTS);
     let mut totals = vec![0.0; chunks];
-    let shared = Parts::new(&mut totals);
+    let shared = DisjointSlice::new(&mut totals);
     team.run(chunks, &|chunk| {
         // SAFETY: every task has its own chunk.
         let total = unsafe { shared.range(chunk..chunk + 1) };
         total[0] = dispatch(simd, Total { row: &row[range(chunk)], max });
     });
     let total: f64 = totals.iter().sum();
-    let shared = Parts::new(out);
+    let shared = DisjointSlice::new(out);
     team.run(chunks, &|chunk| {
         // SAFETY: every task has its own chunk.
         let out = unsafe { shared.range(range(chunk)) };

@@ -1,5 +1,5 @@
-//! The costs of items when many threads may work on them, counted in clock reads, changes of the bell
-//! and wake-ups instead of time.
+//! The costs of items when many threads may work on them, counted in clock reads, changes of the
+//! bell and wake-ups instead of time.
 
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 

@@ -50,7 +50,8 @@ mod imp {
 
     /// The system calls the functions of this list before `main`.
     #[used]
-    #[allow(unsafe_code)] // No safe code runs before the standard library opens `/dev/null`.
+    #[allow(unsafe_code)]
+    // No safe code runs before the standard library opens `/dev/null`.
     // SAFETY: the section is a list of functions without arguments, and `note` may run before
     // `main`: it calls the system and changes two atomics.
     #[cfg_attr(not(target_vendor = "apple"), unsafe(link_section = ".init_array"))]

@@ -62,7 +62,12 @@ const WRITING: &[Writing] = &[
         is_done: |place| !place.info()["index"].is_null(),
         told: &["no record is changed, and the new index is in use"],
     },
-    Writing { line: "vectors export words out.npy", before: WORDS, is_done: |place| place.has("out.npy"), told: ONE_FILE },
+    Writing {
+        line: "vectors export words out.npy",
+        before: WORDS,
+        is_done: |place| place.has("out.npy"),
+        told: ONE_FILE,
+    },
     Writing {
         line: "vectors delete words --id red",
         before: WORDS,
@@ -130,14 +135,14 @@ const WRITING: &[Writing] = &[
         is_done: Place::has_new_head,
         told: &["the objects are removed"],
     },
+    Writing { line: "signal spectrum two.wav --iq --svg out", before: RECORDED, is_done: has_out, told: ONE_FILE },
+    Writing { line: "signal waterfall two.wav --iq --png out", before: RECORDED, is_done: has_out, told: ONE_FILE },
     Writing {
-        line: "signal spectrum two.wav --iq --svg out",
-        before: RECORDED,
+        line: "signal ber --from 0 --to 0 --bits 50000 --svg out",
+        before: &[],
         is_done: has_out,
         told: ONE_FILE,
     },
-    Writing { line: "signal waterfall two.wav --iq --png out", before: RECORDED, is_done: has_out, told: ONE_FILE },
-    Writing { line: "signal ber --from 0 --to 0 --bits 50000 --svg out", before: &[], is_done: has_out, told: ONE_FILE },
     Writing {
         line: "signal record two.sigmf-meta --packet first",
         before: &[],
@@ -150,12 +155,7 @@ const WRITING: &[Writing] = &[
         is_done: |place| place.has("out.svg"),
         told: &["out is written; out.svg is written; kept has a checkpoint of step"],
     },
-    Writing {
-        line: "infer relu.onnx --input x=x.npy --output y=out",
-        before: &[],
-        is_done: has_out,
-        told: ONE_FILE,
-    },
+    Writing { line: "infer relu.onnx --input x=x.npy --output y=out", before: &[], is_done: has_out, told: ONE_FILE },
     Writing {
         line: "embed counting.onnx --text hello --text world --into words",
         before: &[],

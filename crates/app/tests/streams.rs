@@ -119,10 +119,9 @@ fn a_limit_of_file_sizes_is_an_error_like_a_full_disk() {
     let noise: Vec<u8> = (0..400_000_u32).map(|number| (number.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
     folder.write("noise", noise);
     assert!(folder.run(&Folder::keyed(&["put", "safe", "noise"])).status.success());
-    for (arguments, reason) in [
-        ("put safe noise --replace", "no space is left"),
-        ("get safe noise --to copy", "the output: File too large"),
-    ] {
+    for (arguments, reason) in
+        [("put safe noise --replace", "no space is left"), ("get safe noise --to copy", "the output: File too large")]
+    {
         let mut command = Command::new("sh");
         let line = format!("ulimit -f 100; exec \"$0\" store {arguments} --key-file safe.key");
         command.args(["-c", &line, env!("CARGO_BIN_EXE_panoply")]).current_dir(&folder.0);

@@ -73,7 +73,9 @@ impl KeySource {
     pub fn expect_no_input(&self, other: &str) -> Result<(), Failure> {
         const INPUT: [&str; 3] = ["/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"];
         match self {
-            KeySource::File(file) | KeySource::PassphraseFile(file) if INPUT.iter().any(|input| file.as_os_str() == *input) => {
+            KeySource::File(file) | KeySource::PassphraseFile(file)
+                if INPUT.iter().any(|input| file.as_os_str() == *input) =>
+            {
                 let file = file.display();
                 Err(Failure::Usage(format!("{file}: expected another source of the key, since {other} is read there")))
             }

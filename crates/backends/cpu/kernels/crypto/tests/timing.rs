@@ -1,7 +1,7 @@
 //! Checks whether the time of operations on secrets depends on the secrets: two classes of input in
 //! random order, and Welch's t of their times, as in dudect. The test measures this crate's own
-//! code (padding, lanes) on each vector level that the CPU has, and AWS-LC's where an attacker sends
-//! the input (tags), and for P-256 and GCM on each of its vector levels.
+//! code (padding, lanes) on each vector level that the CPU has. It measures AWS-LC's code where an
+//! attacker sends the input (tags), and for P-256 and GCM on each of AWS-LC's vector levels.
 //!
 //! The levels of this crate's lanes: RSA has doubles of AVX-512 and integers of IFMA, ChaCha has
 //! AVX-512 with and without products of 52 bits; P-256, AES and GCM have one each. A level whose

@@ -68,7 +68,8 @@ fn an_output_that_leads_nowhere_is_no_error() {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         let mut command = Command::new(env!("CARGO_BIN_EXE_panoply"));
-        let output = command.args(arguments).stdout(writer).stderr(Stdio::piped()).output().unwrap();
+        command.args(arguments).env_remove("PANOPLY_CONFIG").env("PANOPLY_CACHE", folder.path("cache"));
+        let output = command.stdout(writer).stderr(Stdio::piped()).output().unwrap();
         assert_eq!(told(&output), (Some(0), String::new()), "{arguments:?}");
     }
 }

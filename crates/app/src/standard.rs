@@ -48,8 +48,8 @@ mod imp {
     static IS_INPUT_CLOSED: AtomicBool = AtomicBool::new(false);
     static IS_OUTPUT_CLOSED: AtomicBool = AtomicBool::new(false);
 
-    /// The system calls the functions of this list before `main`, and so before the standard library
-    /// opens `/dev/null`. Safe code cannot run there.
+    /// The system calls the functions of this list before `main`, and so before the standard
+    /// library opens `/dev/null`. Safe code cannot run there.
     #[used]
     #[allow(unsafe_code)]
     // SAFETY: the section is a list of functions without arguments, and `note` may run before

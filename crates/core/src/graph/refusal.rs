@@ -36,7 +36,8 @@ fn text(first: &str, second: &str, symbols: &[String]) -> String {
     let free = free.filter(|_| symbols.iter().any(|symbol| symbol == FREE)).unwrap_or(FREE);
     let symbolic = |(first, second): (&&str, &&str)| {
         if first == second {
-            return Some(if *first == FREE { free } else { first }.to_owned());
+            let kept: &str = if *first == FREE { free } else { first };
+            return Some(kept.to_owned());
         }
         let (sample, other) = (first.parse().ok()?, second.parse().ok()?);
         let dim = Dim::of_samples([sample, other]);

@@ -10,6 +10,7 @@ use crate::gate::Gate;
 use crate::partial::{self, GivenUp};
 use crate::screen::visible;
 use crate::signals;
+use crate::verbosity;
 
 /// Exit code of a command that did not do all of its work.
 const FAILED: u8 = 1;
@@ -33,7 +34,7 @@ static LAST_WORDS: LastWords = LastWords(Gate::new(None));
 struct LastWords(Gate<Option<Box<Say>>>);
 
 impl LastWords {
-    /// Sets the message. Only the first call counts. Blocks for good once [`LastWords::close`] was
+    /// Sets the message. Only the first call counts. Never returns once [`LastWords::close`] was
     /// called.
     fn announce(&self, say: impl Fn(Option<GivenUp>) -> String + Send + 'static) {
         self.0.pass().get_or_insert_with(|| Box::new(say));
@@ -181,6 +182,20 @@ pub fn say_on_interrupt(last_words: impl Fn(Option<GivenUp>) -> String + Send + 
 /// Prints a warning on the error output.
 pub fn warn(message: impl Display) {
     say("warning", message);
+}
+
+/// Prints a note on the error output, unless the user wants quiet.
+pub fn note(message: impl Display) {
+    if !verbosity::is_quiet() {
+        say("note", message);
+    }
+}
+
+/// Prints a note that only a user who asked for more wants.
+pub fn detail(message: impl Display) {
+    if verbosity::is_verbose() {
+        say("note", message);
+    }
 }
 
 /// Prints an error on the error output.

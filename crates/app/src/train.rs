@@ -2,7 +2,7 @@
 //! its accuracy.
 
 use std::collections::HashMap;
-use std::io::{self, IsTerminal, Read};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -37,7 +37,7 @@ const LAST_RATE: f64 = 0.02;
 
 /// The results of training, in the form of the JSON output.
 #[derive(Serialize)]
-struct Findings {
+struct TrainReport {
     network: String,
     parameters: usize,
     pictures: usize,
@@ -101,11 +101,12 @@ pub fn run(options: &TrainOptions, screen: &mut Screen) -> Result<(), Failure> {
         *saved = true;
     }
     if let Some(file) = &options.curve {
-        let title = format!("{:?} on {} pictures", options.network, pictures.train.len());
-        let picture = curve::svg(&title, &summary.curves(&["loss of those kept aside", "accuracy"]));
+        let network = format!("{:?}", options.network).to_uppercase();
+        let title = format!("{network} trained on {} pictures", pictures.train.len());
+        let picture = curve::svg(&title, &summary.curves(&["loss on pictures kept aside", "accuracy (share of 1)"]));
         Partial::create(file, true)?.finish_with(picture.as_bytes())?;
     }
-    let findings = Findings {
+    let findings = TrainReport {
         network: format!("{:?}", options.network).to_lowercase(),
         parameters: parameters.elements(),
         pictures: pictures.train.len(),
@@ -184,7 +185,7 @@ fn step_peak_bytes(runtime: &Runtime, session: &Session, options: &TrainOptions)
 }
 
 fn progress_bar() -> ProgressBar {
-    if !io::stderr().is_terminal() {
+    if !crate::verbosity::shows_progress() {
         return ProgressBar::hidden();
     }
     let bar = ProgressBar::with_draw_target(Some(1), ProgressDrawTarget::stderr());
@@ -199,7 +200,7 @@ fn show_progress(bar: &ProgressBar, options: &TrainOptions, progress: &Progress)
     bar.set_message(format!("epoch {}, loss {:.4}", progress.epoch + 1, progress.loss));
 }
 
-fn findings(summary: &Summary, steps: u64, seconds: f64) -> Findings {
+fn findings(summary: &Summary, steps: u64, seconds: f64) -> TrainReport {
     let row = |epoch: &panoply::nn::train::Epoch| EpochRow {
         epoch: epoch.epoch + 1,
         training_loss: epoch.loss,
@@ -208,7 +209,7 @@ fn findings(summary: &Summary, steps: u64, seconds: f64) -> Findings {
         seconds: epoch.trained.as_secs_f64(),
     };
     let epochs: Vec<EpochRow> = summary.epochs.iter().map(row).collect();
-    Findings {
+    TrainReport {
         network: String::new(),
         parameters: 0,
         pictures: 0,
@@ -225,7 +226,7 @@ fn findings(summary: &Summary, steps: u64, seconds: f64) -> Findings {
     }
 }
 
-fn print(findings: &Findings, screen: &mut Screen) -> Result<(), Failure> {
+fn print(findings: &TrainReport, screen: &mut Screen) -> Result<(), Failure> {
     for refused in &findings.refused_checkpoints {
         screen.line(screen.alarming(&format!("a checkpoint was refused: {refused}")))?;
     }
@@ -243,7 +244,7 @@ fn print(findings: &Findings, screen: &mut Screen) -> Result<(), Failure> {
             findings.recoveries
         ))?;
     }
-    let Findings { network, parameters, pictures, kept_aside, steps, seconds, .. } = findings;
+    let TrainReport { network, parameters, pictures, kept_aside, steps, seconds, .. } = findings;
     match findings.accuracy {
         Some(share) => {
             let reached = screen.strong(&format!("{:.2} %", share * 100.0));

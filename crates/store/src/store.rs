@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use panoply_runtime::Runtime;
 
-use crate::anchor::{self, Known};
+use crate::anchor::{self, AnchorRelation};
 use crate::batch::Batch;
 use crate::catalog::{Catalog, Change, Extent, Object};
 use crate::encode::hex;
@@ -32,7 +32,7 @@ use crate::extent::object_secret;
 use crate::extent::read::ExtentReader;
 use crate::files::{read_file, read_intact};
 use crate::folder::{Failure, Folder};
-use crate::head::{HEAD_BYTES_MAX, Head, Identity, MAGIC, Source, State};
+use crate::head::{HEAD_BYTES_MAX, Head, HeadSource, Identity, MAGIC, State};
 use crate::key::MasterKey;
 use crate::log::{self, Log};
 use crate::merkle;
@@ -153,7 +153,7 @@ impl Store {
         let folder = Folder::open(path, writes, options.lock_wait)?;
         let path = folder.head_path();
         let head = read_file(&path, HEAD_BYTES_MAX)?;
-        let from = Source::new(folder.path(), &path, key, options.passphrase_cost);
+        let from = HeadSource::new(folder.path(), &path, key, options.passphrase_cost);
         let Head { identity, state, is_whole } = Identity::decode(&runtime, &from, &head)?;
         let (_, root) = identity.keyring.newest()?;
         // The log's lock keeps out other writers even if the folder's lock does not. So files that
@@ -167,7 +167,7 @@ impl Store {
             Newest::read(&runtime, &folder, &identity, state, &head)?;
         let anchors = anchor::files(&options, &identity.store);
         let check = |file: &PathBuf| anchor::check(file, folder.path(), &identity.store, &catalog.history);
-        let known: Vec<Known> = anchors.iter().map(check).collect::<Result<_>>()?;
+        let known: Vec<AnchorRelation> = anchors.iter().map(check).collect::<Result<_>>()?;
         let is_log_whole = damaged_copies.iter().all(|damaged| matches!(damaged, Error::OlderHead { .. }));
         if !is_whole {
             damaged_copies.push(Error::damaged(&path, "one of its two copies is not in order"));
@@ -180,7 +180,7 @@ impl Store {
         let has_keys = identity.is_kept_in(&runtime, &keys_path, &keys);
         if !has_keys {
             if writes {
-                let from = Source { path: &keys_path, ..from };
+                let from = HeadSource { path: &keys_path, ..from };
                 refuse_successor_of_keys(&runtime, &folder, &from, &keys, identity.store, &state)?;
             }
             damaged_copies.push(Error::damaged(&keys_path, "it does not have the root keys that HEAD has"));
@@ -203,7 +203,7 @@ impl Store {
             catalog,
             log,
             stopped: None,
-            had_no_anchor: !known.is_empty() && known.iter().all(|known| *known == Known::Nothing),
+            had_no_anchor: !known.is_empty() && known.iter().all(|known| *known == AnchorRelation::Nothing),
             anchor_problem: None,
             damaged_copies,
         };
@@ -212,7 +212,7 @@ impl Store {
         }
         // Held until the store has locked a log of its own.
         drop(locked);
-        if known.iter().any(|known| *known != Known::This) {
+        if known.iter().any(|known| *known != AnchorRelation::This) {
             store.write_anchor();
         }
         anchors.iter().for_each(|file| temporary::remove_leftovers(file));

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::{Format, format};
 use crate::arguments::store::{
-    CatArguments, InitArguments, KeyArguments, NewKeyArguments, PlaceArguments, PutArguments, RotateArguments,
-    StoreArguments, StoreBenchArguments, StoreCommand, StoreGetArguments,
+    CatArguments, InitArguments, KeyArguments, NewKeyArguments, PlaceArguments, PutArguments, RmArguments,
+    RotateArguments, StoreArguments, StoreBenchArguments, StoreCommand, StoreGetArguments,
 };
 use crate::failure::Failure;
 use crate::store::names;
@@ -37,7 +37,7 @@ pub enum StoreOptions {
 
 /// A store, and how it is opened.
 #[derive(Debug)]
-pub struct Place {
+pub struct StorePlace {
     pub path: PathBuf,
     pub anchor: AnchorPlace,
     pub wait: Duration,
@@ -86,7 +86,7 @@ impl KeySource {
 
 #[derive(Debug)]
 pub struct InitOptions {
-    pub place: Place,
+    pub place: StorePlace,
     pub key: KeySource,
     /// Whether a passphrase that is easily guessed is accepted.
     pub weak_passphrase: bool,
@@ -95,7 +95,7 @@ pub struct InitOptions {
 
 #[derive(Debug)]
 pub struct PutOptions {
-    pub place: Place,
+    pub place: StorePlace,
     pub key: KeySource,
     pub source: PutSource,
     pub mode: PutMode,
@@ -128,16 +128,16 @@ pub enum PutMode {
 
 #[derive(Debug)]
 pub struct GetOptions {
-    pub place: Place,
+    pub place: StorePlace,
     pub key: KeySource,
-    pub what: Wanted,
+    pub what: ReadSelection,
     pub overwrite: bool,
     pub format: Format,
 }
 
 /// The objects to read, and where they go.
 #[derive(Debug)]
-pub enum Wanted {
+pub enum ReadSelection {
     /// All objects, into a folder.
     All(PathBuf),
     ToFile {
@@ -160,7 +160,7 @@ pub struct ByteRange {
 
 #[derive(Debug)]
 pub struct LsOptions {
-    pub place: Place,
+    pub place: StorePlace,
     pub key: KeySource,
     pub prefix: String,
     pub format: Format,
@@ -168,7 +168,7 @@ pub struct LsOptions {
 
 #[derive(Debug)]
 pub struct CatOptions {
-    pub place: Place,
+    pub place: StorePlace,
     pub key: KeySource,
     pub names: Vec<String>,
     pub range: ByteRange,
@@ -176,14 +176,14 @@ pub struct CatOptions {
 
 #[derive(Debug)]
 pub struct VerifyOptions {
-    pub place: Place,
+    pub place: StorePlace,
     pub key: KeySource,
     pub format: Format,
 }
 
 #[derive(Debug)]
 pub struct StoreRepairOptions {
-    pub place: Place,
+    pub place: StorePlace,
     pub key: KeySource,
     pub apply: bool,
     pub new_anchor: bool,
@@ -192,7 +192,7 @@ pub struct StoreRepairOptions {
 
 #[derive(Debug)]
 pub struct RotateOptions {
-    pub place: Place,
+    pub place: StorePlace,
     pub key: KeySource,
     pub new_key: KeySource,
     /// Whether a new passphrase that is easily guessed is accepted.
@@ -202,10 +202,18 @@ pub struct RotateOptions {
 
 #[derive(Debug)]
 pub struct RmOptions {
-    pub place: Place,
+    pub place: StorePlace,
     pub key: KeySource,
-    pub names: Vec<String>,
+    pub what: Removed,
     pub format: Format,
+}
+
+/// The objects to remove.
+#[derive(Debug)]
+pub enum Removed {
+    Named(Vec<String>),
+    /// Every object whose name begins with this text, which is not empty.
+    Prefix(String),
 }
 
 #[derive(Debug)]
@@ -242,12 +250,7 @@ impl StoreOptions {
                 format: format(arguments.json),
             }),
             StoreCommand::Rotate(arguments) => StoreOptions::Rotate(rotate(arguments)?),
-            StoreCommand::Rm(arguments) => StoreOptions::Rm(RmOptions {
-                place: place(arguments.place)?,
-                key: key(arguments.key),
-                names: arguments.names,
-                format: format(arguments.json),
-            }),
+            StoreCommand::Rm(arguments) => StoreOptions::Rm(rm(arguments)?),
             StoreCommand::Bench(arguments) => StoreOptions::Bench(bench(arguments)?),
         })
     }
@@ -296,15 +299,15 @@ fn get(arguments: StoreGetArguments) -> Result<GetOptions, Failure> {
         (None, Some(to)) if is_stream(&to) => {
             return Err(Failure::Usage("--to: expected a folder with --all, got -".to_owned()));
         }
-        (None, to) => Wanted::All(to.unwrap_or_else(|| PathBuf::from("."))),
-        (Some(name), Some(to)) if is_stream(&to) => Wanted::ToOutput { name, range },
-        (Some(name), Some(file)) => Wanted::ToFile { name, range, file },
+        (None, to) => ReadSelection::All(to.unwrap_or_else(|| PathBuf::from("."))),
+        (Some(name), Some(to)) if is_stream(&to) => ReadSelection::ToOutput { name, range },
+        (Some(name), Some(file)) => ReadSelection::ToFile { name, range, file },
         (Some(name), None) => {
             let parts = names::parts(&name, cfg!(windows)).map_err(|reason| {
                 Failure::Usage(format!("`{name}` is no name of a file here: {reason}; --to names one"))
             })?;
             let file = PathBuf::from(parts.last().copied().unwrap_or_default());
-            Wanted::ToFile { name, range, file }
+            ReadSelection::ToFile { name, range, file }
         }
     };
     Ok(GetOptions { place: place(where_)?, key: key(from), what, overwrite, format: format(json) })
@@ -331,6 +334,17 @@ fn rotate(arguments: RotateArguments) -> Result<RotateOptions, Failure> {
     Ok(RotateOptions { place: place(where_)?, key, new_key, weak_passphrase, format: format(json) })
 }
 
+fn rm(arguments: RmArguments) -> Result<RmOptions, Failure> {
+    let what = match arguments.prefix {
+        None => Removed::Named(arguments.names),
+        Some(prefix) if prefix.is_empty() => {
+            return Err(Failure::Usage("--prefix: expected the begin of a name, got an empty text".to_owned()));
+        }
+        Some(prefix) => Removed::Prefix(prefix),
+    };
+    Ok(RmOptions { place: place(arguments.place)?, key: key(arguments.key), what, format: format(arguments.json) })
+}
+
 fn bench(arguments: StoreBenchArguments) -> Result<StoreBenchOptions, Failure> {
     if !(1..=BENCH_MIB_MAX).contains(&arguments.mib) {
         return Err(Failure::Usage(format!("--mib: expected 1 to {BENCH_MIB_MAX}, got {}", arguments.mib)));
@@ -338,7 +352,7 @@ fn bench(arguments: StoreBenchArguments) -> Result<StoreBenchOptions, Failure> {
     Ok(StoreBenchOptions { path: arguments.path, bytes: arguments.mib << 20, format: format(arguments.json) })
 }
 
-fn place(arguments: PlaceArguments) -> Result<Place, Failure> {
+fn place(arguments: PlaceArguments) -> Result<StorePlace, Failure> {
     let PlaceArguments { path, anchor, no_anchor, wait, passphrase_memory } = arguments;
     if !(0.0..=WAIT_SECONDS_MAX).contains(&wait) {
         return Err(Failure::Usage(format!("--wait: expected 0 to {WAIT_SECONDS_MAX} seconds, got {wait}")));
@@ -351,7 +365,7 @@ fn place(arguments: PlaceArguments) -> Result<Place, Failure> {
         (None, true) => AnchorPlace::None,
         (None, false) => AnchorPlace::StateFolder,
     };
-    Ok(Place { path, anchor, wait: Duration::from_secs_f64(wait), passphrase_memory_mib: passphrase_memory })
+    Ok(StorePlace { path, anchor, wait: Duration::from_secs_f64(wait), passphrase_memory_mib: passphrase_memory })
 }
 
 /// Returns the key source that the environment gives, else the terminal.

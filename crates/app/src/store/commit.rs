@@ -22,7 +22,7 @@ pub struct Words {
 
 /// The known state of a commit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Made {
+pub enum CommitState {
     #[default]
     No,
     Yes,
@@ -31,24 +31,24 @@ pub enum Made {
 }
 
 /// The one commit of a command.
-pub struct Commit(Arc<Gate<Made>>);
+pub struct Commit(Arc<Gate<CommitState>>);
 
 impl Commit {
     /// From now on a signal prints the message for the current state.
     pub fn announced(words: Words) -> Commit {
         Commit::announced_by(move |made| match made {
-            Made::No => words.before.to_owned(),
-            Made::Yes => words.after.to_owned(),
-            Made::Unknown => words.unknown.to_owned(),
+            CommitState::No => words.before.to_owned(),
+            CommitState::Yes => words.after.to_owned(),
+            CommitState::Unknown => words.unknown.to_owned(),
         })
     }
 
     /// The same with messages that are made when they are needed.
-    pub fn announced_by(say: impl Fn(Made) -> String + Send + 'static) -> Commit {
-        let gate: Arc<Gate<Made>> = Arc::default();
+    pub fn announced_by(say: impl Fn(CommitState) -> String + Send + 'static) -> Commit {
+        let gate: Arc<Gate<CommitState>> = Arc::default();
         let seen = Arc::clone(&gate);
         say_on_interrupt(move |_| {
-            let made = seen.close(|made| *made).unwrap_or(Made::Unknown);
+            let made = seen.close(|made| *made).unwrap_or(CommitState::Unknown);
             format!("interrupted; {}", say(made))
         });
         Commit(gate)
@@ -59,9 +59,9 @@ impl Commit {
         let mut made = self.0.pass();
         let outcome = commit();
         *made = match &outcome {
-            Ok(_) => Made::Yes,
-            Err((_, true)) => Made::Unknown,
-            Err((_, false)) => Made::No,
+            Ok(_) => CommitState::Yes,
+            Err((_, true)) => CommitState::Unknown,
+            Err((_, false)) => CommitState::No,
         };
         outcome
     }
@@ -112,8 +112,9 @@ mod tests {
     fn a_commit_that_may_have_been_made_is_neither_made_nor_not() {
         let commit = Commit(Arc::default());
         let known = || *commit.0.pass();
-        assert_eq!(known(), Made::No);
-        for (outcome, expected) in [(Err(((), true)), Made::Unknown), (Err(((), false)), Made::No), (Ok(()), Made::Yes)]
+        assert_eq!(known(), CommitState::No);
+        for (outcome, expected) in
+            [(Err(((), true)), CommitState::Unknown), (Err(((), false)), CommitState::No), (Ok(()), CommitState::Yes)]
         {
             let _ = commit.make(|| outcome);
             assert_eq!(known(), expected);

@@ -15,9 +15,9 @@ pub fn run(options: &CompactOptions, key: Option<&KeySource>, screen: &mut Scree
     let runtime = start()?;
     let collection = open(&options.path, key, &runtime)?;
     let before = collection.stats();
-    let unfinished =
+    let unchanged =
         "no record is changed; the space of deleted ones may not be free yet, and the same command frees it";
-    let compaction = Step::announced(unfinished, "no record is changed, and the space of deleted ones is free");
+    let compaction = Step::announced(unchanged, "no record is changed, and the space of deleted ones is free");
     let waiting = spinner("compacting");
     let done = collection.compact()?;
     compaction.end();

@@ -4,14 +4,13 @@
 //! disk, a damaged row), the collection has all batches before that point.
 
 use std::fs::File;
-use std::io::IsTerminal;
 use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use panoply::vector::Collection;
-use panoply::vector::formats::{self, Batch, Paired, Reader, rows_per_batch};
+use panoply::vector::formats::{self, Batch, PairedReader, VectorReader, rows_per_batch};
 use serde_json::json;
 
 use super::{counted, expect_dimension, grouped, open, path_text, start};
@@ -67,7 +66,7 @@ pub fn run(options: &ImportOptions, key: Option<&KeySource>, screen: &mut Screen
     }
 }
 
-fn reader(options: &ImportOptions) -> Result<Box<dyn Reader>, Failure> {
+fn reader(options: &ImportOptions) -> Result<Box<dyn VectorReader>, Failure> {
     let cannot = || format!("{} cannot be read", name(options));
     let vectors = match &options.file {
         Some(file) => formats::open_as(options.kind, file, &options.columns).with_context(cannot)?,
@@ -78,7 +77,7 @@ fn reader(options: &ImportOptions) -> Result<Box<dyn Reader>, Failure> {
     };
     let Some(records) = &options.records else { return Ok(vectors) };
     let file = File::open(records).with_context(|| format!("{} cannot be read", records.display()))?;
-    Ok(Box::new(Paired::new(vectors, file)))
+    Ok(Box::new(PairedReader::new(vectors, file)))
 }
 
 /// Names the source of the vectors.
@@ -87,7 +86,7 @@ fn name(options: &ImportOptions) -> String {
 }
 
 fn copy(
-    reader: &mut dyn Reader,
+    reader: &mut dyn VectorReader,
     collection: &Collection,
     options: &ImportOptions,
     taken: &Gate<u64>,
@@ -140,8 +139,8 @@ fn announce(taken: &Arc<Gate<u64>>) {
 }
 
 /// Makes a progress bar that counts rows if the file gives their number, else bytes.
-fn progress_bar(reader: &dyn Reader, options: &ImportOptions) -> Result<ProgressBar, Failure> {
-    if !std::io::stderr().is_terminal() {
+fn progress_bar(reader: &dyn VectorReader, options: &ImportOptions) -> Result<ProgressBar, Failure> {
+    if !crate::verbosity::shows_progress() {
         return Ok(ProgressBar::hidden());
     }
     let length = match reader.rows() {

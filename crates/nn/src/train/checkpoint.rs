@@ -12,7 +12,7 @@ use panoply_core::Tensor;
 
 use super::session::{Position, Session};
 use crate::error::{Error, Result};
-use crate::files::{self, Loaded};
+use crate::files::{self, ParameterFile};
 use crate::parameters::Parameters;
 
 /// The folder of the checkpoints, and how many are kept.
@@ -149,7 +149,7 @@ fn step_of(name: &str) -> Option<u64> {
 }
 
 fn read(path: &Path) -> Result<Checkpoint> {
-    let Loaded { parameters: all, notes, .. } = files::load(path)?;
+    let ParameterFile { parameters: all, notes, .. } = files::load(path)?;
     let damaged = |reason: String| Error::file(path, reason);
     let own = checksum(&all, &notes).map_err(damaged)?;
     let noted: u32 = note(&notes, CHECKSUM).map_err(damaged)?;

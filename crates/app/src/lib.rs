@@ -7,8 +7,9 @@
 //! Output goes to [`screen`], or through [`partial`] to a file (with [`folder`] and [`leftovers`]).
 //! [`op_kind`] knows ops by name and size; [`terminal`] and [`secrets`] read passphrases and keys.
 //! [`failure`] has the ways a command can end, with [`advice`] on what to do about an error.
-//! [`verbosity`] says how much is printed beside results. [`signals`] end a command early; a [`gate`]
-//! makes sure that its final message stays true. [`standard`] notices streams that are closed.
+//! [`verbosity`] says how much is printed beside results. [`signals`] end a command early; a
+//! [`gate`] makes sure that its final message stays true. [`standard`] notices streams that are
+//! closed.
 //!
 //! The command is a library, so that a program with its own backend can offer the command too:
 //! [`panoply::register`] the backend, then call [`main`].

@@ -8,9 +8,9 @@ use panoply_core::graph::{Slot, Step};
 use panoply_core::op::compute::{ComputeOp, Map};
 use panoply_core::{Op, Tensor};
 
-use crate::{Facts, Lists};
 use crate::cost::touched_bytes;
 use crate::fuse::copies::copied;
+use crate::{Facts, Lists};
 
 /// A graph compiled for sizes of its symbols and the facts of a device.
 #[derive(Debug)]

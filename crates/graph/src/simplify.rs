@@ -1,8 +1,8 @@
 //! Merges equal nodes, and removes nodes that no output needs.
 
+use panoply_core::graph::{Graph, Kind, Node};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use panoply_core::graph::{Graph, Kind, Node};
 
 /// For each node, the node that represents it: itself, or an earlier equal node. `None` if no
 /// output needs it.

@@ -191,9 +191,9 @@ impl Work {
 
     /// Removes a step if its outputs are unused.
     pub(crate) fn remove_if_unread(&mut self, step: usize) {
-        let unread = self.steps[step].as_ref().is_some_and(|step| {
-            step.outputs.iter().all(|slot| self.readers[slot].count == 0 && !self.is_output[slot])
-        });
+        let unread = self.steps[step]
+            .as_ref()
+            .is_some_and(|step| step.outputs.iter().all(|slot| self.readers[slot].count == 0 && !self.is_output[slot]));
         if unread {
             self.remove(step);
         }

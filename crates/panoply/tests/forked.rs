@@ -102,7 +102,8 @@ fn with_drivers(folder: &Path) -> Vec<Arc<dyn Backend>> {
     let library = no_driver();
     let name = library.to_str().unwrap().to_owned();
     let names = vec![vec![name.clone()]; 2];
-    let places = Places { system: folder.to_owned(), libraries: names.clone(), zip: vec![name.clone()], ..Places::default() };
+    let places =
+        Places { system: folder.to_owned(), libraries: names.clone(), zip: vec![name.clone()], ..Places::default() };
     vec![
         Arc::new(CudaBackend::new()),
         Arc::new(HipBackend::new().through(&name)),
@@ -127,7 +128,8 @@ fn not_refused(backends: &[Arc<dyn Backend>]) -> Vec<String> {
 fn wrong_answer(runtime: &Runtime) -> Vec<String> {
     let matrix = Tensor::from_vec(vec![1.0_f32, 2.0, 3.0, 4.0], [2, 2]).unwrap();
     let turned = runtime.run(Transpose::new(&matrix)).wait();
-    let is_right = turned.as_ref().is_ok_and(|turned| turned.to_vec::<f32>().is_ok_and(|all| all == [1.0, 3.0, 2.0, 4.0]));
+    let is_right =
+        turned.as_ref().is_ok_and(|turned| turned.to_vec::<f32>().is_ok_and(|all| all == [1.0, 3.0, 2.0, 4.0]));
     if is_right { Vec::new() } else { vec![format!("{turned:?}")] }
 }
 

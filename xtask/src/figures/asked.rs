@@ -58,7 +58,11 @@ const LIMITS: &[(&str, &str, f64)] = &[
     ("choice among eight devices: 1 µs", "decision_of_eight_ns", 1000.0),
     ("telemetry: 3 % of a small op", "telemetry_percent", 3.0),
     ("ten stages that do nothing, two threads each: 1.1 of one", "pipeline of nothing: parallel(2) / parallel(1)", 1.1),
-    ("ten stages that do nothing, four threads each: 1.1 of one", "pipeline of nothing: parallel(4) / parallel(1)", 1.1),
+    (
+        "ten stages that do nothing, four threads each: 1.1 of one",
+        "pipeline of nothing: parallel(4) / parallel(1)",
+        1.1,
+    ),
     ("ten stages of 5 µs, two threads each: less than one", "pipeline of 5 µs: parallel(2) / parallel(1)", 1.0),
     ("ten stages of 5 µs, four threads each: less than one", "pipeline of 5 µs: parallel(4) / parallel(1)", 1.0),
 ];

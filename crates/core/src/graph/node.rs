@@ -8,8 +8,8 @@ use super::dim::{Dim, SYMBOLS_MAX, SymbolSizes};
 use super::templates::Template;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::op::compute::ComputeOp;
 use crate::op::Op;
+use crate::op::compute::ComputeOp;
 use crate::shape::{RANK_MAX, Shape};
 use crate::tensor::Tensor;
 

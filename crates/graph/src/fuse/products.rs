@@ -9,10 +9,10 @@ use panoply_core::graph::{Graph, Origin, Slot, placeholder, slot_of};
 use panoply_core::op::compute::{Activation, ComputeOp, Map, MatMul, Precision};
 use panoply_core::{DType, Describe, Op, Shape, Tensor};
 
-use crate::{Facts, Lists};
 use crate::plan::Joined;
 use crate::views::{is_same, is_whole};
 use crate::work::Work;
+use crate::{Facts, Lists};
 
 /// The most products that are joined, and the most columns of them together.
 const MEMBERS_MAX: usize = 8;

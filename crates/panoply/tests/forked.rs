@@ -189,7 +189,7 @@ fn a_child_uses_no_driver_that_its_parent_has_loaded_and_computes_on() {
     });
     in_child("a child that opens its parent's devices", || {
         let devices = parents.iter().zip(&found).flat_map(|(backend, found)| {
-            found.iter().flatten().filter(|device| backend.open(device, &OpenOptions::default()).is_ok())
+            found.iter().flatten().filter(move |device| backend.open(device, &OpenOptions::default()).is_ok())
         });
         devices.map(|device| format!("{} was opened", device.id)).collect()
     });
@@ -254,8 +254,9 @@ static CHILD: AtomicI32 = AtomicI32::new(0);
 /// Forks by the system call: the C library's function takes the locks of the allocator, which the
 /// interrupted thread may hold. The child continues the interrupted code.
 extern "C" fn fork_here(_: libc::c_int) {
+    let (signal, none) = (libc::c_long::from(libc::SIGCHLD), 0 as libc::c_long);
     // SAFETY: without flags and a stack the call is that of a fork.
-    let child = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) };
+    let child = unsafe { libc::syscall(libc::SYS_clone, signal, none, none, none, none) };
     if child != 0 {
         CHILD.store(child as i32, Ordering::SeqCst);
     }

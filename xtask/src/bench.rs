@@ -12,7 +12,7 @@ const BENCHES: [&str; 2] = ["runtime", "pipelines"];
 pub fn command(workspace: &Workspace, arguments: &[&str]) -> Result<()> {
     run(&mut workspace.cargo("build --release --package panoply-app"))?;
     for bench in BENCHES {
-        run(&mut workspace.cargo(&format!("bench --bench {bench}")))?;
+        run(&mut workspace.cargo(&format!("bench --workspace --bench {bench}")))?;
     }
     run(workspace.cargo("run --release --package panoply-app -- bench").args(arguments))
 }

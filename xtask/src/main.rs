@@ -7,6 +7,7 @@
 mod artifacts;
 mod audit;
 mod bench;
+mod book;
 mod bundle;
 mod check;
 mod dist;
@@ -36,6 +37,7 @@ Usage: cargo xtask <command>
                         stops at the first failure unless told to keep going
   setup                 check the tools and packages that the tests need, and install what can be installed
   tidy [--json]         sizes, layering, circles of files, names of APIs, unsafe without a reason, unfinished work, riddles in comments, names in documents that do not exist
+  book                  the pages of docs/ as a book, if mdbook is installed; fails on dead links and pages without a line in SUMMARY.md
   valgrind [FILTER]...  under memcheck: unit tests of the core crate, the lock-free parts, and the CPU backend's team and memory;
                         with filters, the CPU backend's unit tests that match them
   audit [CHECK]...      licences, advisories, bans and sources of the dependencies (needs cargo-deny)
@@ -71,6 +73,7 @@ fn dispatch(arguments: &[&str]) -> Result<()> {
         ["setup"] => setup::command(&workspace),
         ["tidy"] => tidy::command(&workspace, tidy::Format::Plain),
         ["tidy", "--json"] => tidy::command(&workspace, tidy::Format::Json),
+        ["book"] => book::command(&workspace),
         ["valgrind", filters @ ..] => valgrind::command(&workspace, filters),
         ["audit", checks @ ..] => audit::command(&workspace, checks),
         ["check-targets", wanted @ ..] => targets::command(&workspace, wanted),

@@ -15,7 +15,7 @@ use panoply_core::op::graph::RunGraph;
 use panoply_core::{DType, Error, Op, Part, Result, Shape, Strides, Tensor, Value};
 
 use crate::execute::{Destination, Executor, at_node};
-use crate::plan::{Place, Plan, Tail};
+use crate::plan::{Plan, SlotPlace, Tail};
 
 /// The seat of slots that are never read; it stays empty.
 const EMPTY_SEAT: u32 = 0;
@@ -110,7 +110,7 @@ impl Stage {
 
     pub(crate) fn run(&mut self, plan: &Plan, op: &RunGraph, executor: &mut dyn Executor) -> Result<Value> {
         for (slot, planned) in plan.slots.iter().enumerate() {
-            if let Place::Input(input) = planned.place {
+            if let SlotPlace::Input(input) = planned.place {
                 let given = op.inputs().get(input).map(|tensor| executor.input(tensor)).transpose()?;
                 self.filled[self.seats.of(slot)] = given;
             }
@@ -188,7 +188,7 @@ impl Stage {
                 (_, Some(actual)) => view_of(view, actual),
                 // A constant that no step reads was not brought to the device. Engines take tensors
                 // of the host only if they are contiguous.
-                (Place::Constant(node), None) => {
+                (SlotPlace::Constant(node), None) => {
                     view_of(view, op.graph().nodes()[node].constant().ok_or_else(missing)?)
                         .and_then(|seen| seen.contiguous())
                 }
@@ -204,7 +204,7 @@ impl Seats {
     fn new(plan: &Plan) -> Seats {
         let mut of_slot = vec![EMPTY_SEAT; plan.slots.len()];
         let mut count = EMPTY_SEAT + 1;
-        let mut seat_all = |is_seated: &dyn Fn(Place) -> bool| {
+        let mut seat_all = |is_seated: &dyn Fn(SlotPlace) -> bool| {
             for (seat, slot) in of_slot.iter_mut().zip(&plan.slots) {
                 if is_seated(slot.place) {
                     *seat = count;
@@ -213,12 +213,12 @@ impl Seats {
             }
             count
         };
-        let kept = seat_all(&|place| matches!(place, Place::Constant(_) | Place::Kept)) as usize;
-        let mut count = seat_all(&|place| matches!(place, Place::Input(_) | Place::Own));
+        let kept = seat_all(&|place| matches!(place, SlotPlace::Constant(_) | SlotPlace::Kept)) as usize;
+        let mut count = seat_all(&|place| matches!(place, SlotPlace::Input(_) | SlotPlace::Own));
         let mut free = Vec::new();
         for (number, step) in plan.steps.iter().enumerate() {
             for slot in step.outputs.iter() {
-                if let Place::Arena(_) = plan.slots[slot].place {
+                if let SlotPlace::Arena(_) = plan.slots[slot].place {
                     of_slot[slot] = free.pop().unwrap_or(count);
                     count = count.max(of_slot[slot] + 1);
                 }
@@ -273,8 +273,8 @@ fn kind<'a>(step: &'a Step, graph: &Graph, instance: &Instance) -> Option<OpKind
 
 fn destination(plan: &Plan, slot: usize) -> Destination {
     let planned = &plan.slots[slot];
-    let arena_offset = if let Place::Arena(offset) = planned.place { Some(offset) } else { None };
-    let is_output = planned.place == Place::Own;
+    let arena_offset = if let SlotPlace::Arena(offset) = planned.place { Some(offset) } else { None };
+    let is_output = planned.place == SlotPlace::Own;
     Destination { arena_offset, is_output, len_bytes: planned.slot.len_bytes(), order: planned.order.copied() }
 }
 

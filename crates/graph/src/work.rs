@@ -8,18 +8,18 @@ use panoply_core::op::compute::{ComputeOp, Map};
 use panoply_core::{Op, Result, Shape, Tensor};
 
 use crate::Lists;
-use crate::plan::{Joined, Order, Tail};
+use crate::plan::{Concatenation, Order, Tail};
 use crate::views::through;
 
 /// An instance being rewritten. Fused steps leave gaps, so step numbers are stable.
-pub(crate) struct Work {
+pub(crate) struct Rewrite {
     pub(crate) slots: Vec<Slot>,
     pub(crate) steps: Vec<Option<Step>>,
     pub(crate) outputs: Vec<Tensor>,
     /// By slot, the memory order of the output, if it differs from the op's.
     pub(crate) orders: Vec<Option<&'static Order>>,
     /// The concatenated constants that a slot consists of, by slots that consist of several.
-    pub(crate) parts: BTreeMap<usize, Arc<Joined>>,
+    pub(crate) parts: BTreeMap<usize, Arc<Concatenation>>,
     /// By step, its fused epilogue.
     pub(crate) tails: Vec<Option<Box<Tail>>>,
     readers: Vec<Readers>,
@@ -36,10 +36,10 @@ struct Readers {
 
 /// For each slot of an instance, the slot with the same value that replaces it after nodes were
 /// merged.
-struct Moved(Vec<u32>);
+struct SlotReplacements(Vec<u32>);
 
-impl Moved {
-    fn new(graph: &Graph, instance: &Instance, simplified: &[Option<usize>]) -> Moved {
+impl SlotReplacements {
+    fn new(graph: &Graph, instance: &Instance, simplified: &[Option<usize>]) -> SlotReplacements {
         let mut moved: Vec<u32> = (0..instance.slots.len() as u32).collect();
         // A node has at most one step or one constant, and equal nodes come after the first of
         // them.
@@ -56,7 +56,7 @@ impl Moved {
                 moved[slot as usize] = firsts[first] + slot - firsts[node];
             }
         }
-        Moved(moved)
+        SlotReplacements(moved)
     }
 
     /// The same view of the replacement slot. `None` if the slot is not replaced.
@@ -87,11 +87,11 @@ impl Moved {
     }
 }
 
-impl Work {
+impl Rewrite {
     /// The list of an instance's steps. `simplified` gives for each node the node that represents
     /// it, if any.
-    pub(crate) fn new(graph: &Graph, instance: &Instance, simplified: &[Option<usize>]) -> Result<Work> {
-        let moved = Moved::new(graph, instance, simplified);
+    pub(crate) fn new(graph: &Graph, instance: &Instance, simplified: &[Option<usize>]) -> Result<Rewrite> {
+        let moved = SlotReplacements::new(graph, instance, simplified);
         let kept = |step: &Step| match simplified[step.node] == Some(step.node) {
             true => Ok(Some(Step { op: moved.op(&step.op, &instance.slots)?, ..step.clone() })),
             false => Ok(None),
@@ -102,7 +102,7 @@ impl Work {
         let slots = instance.slots.clone();
         let mut is_output = vec![false; slots.len()];
         outputs.iter().filter_map(slot_of).for_each(|slot| is_output[slot] = true);
-        let mut work = Work {
+        let mut work = Rewrite {
             readers: vec![Readers::default(); slots.len()],
             orders: vec![None; slots.len()],
             parts: BTreeMap::new(),

@@ -254,7 +254,7 @@ static CHILD: AtomicI32 = AtomicI32::new(0);
 /// Forks by the system call: the C library's function takes the locks of the allocator, which the
 /// interrupted thread may hold. The child continues the interrupted code.
 extern "C" fn fork_here(_: libc::c_int) {
-    let (signal, none) = (libc::c_long::from(libc::SIGCHLD), 0 as libc::c_long);
+    let (signal, none): (libc::c_long, libc::c_long) = (libc::SIGCHLD.into(), 0);
     // SAFETY: without flags and a stack the call is that of a fork.
     let child = unsafe { libc::syscall(libc::SYS_clone, signal, none, none, none, none) };
     if child != 0 {

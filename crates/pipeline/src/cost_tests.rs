@@ -11,7 +11,7 @@ use panoply_core::clock::{Clock, SystemClock, VirtualClock};
 
 use super::{JOIN_NS_MIN, Machine};
 use crate::running::Running;
-use crate::stage::{Step, Wanted};
+use crate::stage::{StageDemand, StepOutcome};
 use crate::{Pipeline, PipelineError, RING_DEPTH_DEFAULT};
 use panoply_lockfree::bell::Duty;
 
@@ -93,14 +93,14 @@ impl Costly {
 
     /// The number of items that one thread takes of a full ring, and the work that the other
     /// threads are asked for before that.
-    fn share_of_full_ring(&self) -> (u64, Wanted) {
+    fn share_of_full_ring(&self) -> (u64, StageDemand) {
         let all = 0..self.machine.stages.len();
         // The stage measures its items.
         (0..500).for_each(|_| all.clone().for_each(|stage| _ = self.machine.step(stage)));
-        while self.machine.step(SOURCE) == Step::Moved {}
-        while self.machine.step(SINK) == Step::Moved {}
+        while self.machine.step(SOURCE) == StepOutcome::Moved {}
+        while self.machine.step(SINK) == StepOutcome::Moved {}
         let (before, wanted) = (self.calls.load(Ordering::Relaxed), self.machine.wanted());
-        assert_eq!(self.machine.step(STAGE), Step::Moved);
+        assert_eq!(self.machine.step(STAGE), StepOutcome::Moved);
         (self.calls.load(Ordering::Relaxed) - before, wanted)
     }
 }
@@ -135,7 +135,8 @@ fn two_threads_share_items_that_take_long() {
         *arrived += 1;
         let pair = *arrived + *arrived % 2;
         changed.notify_all();
-        let (_, waited) = changed.wait_timeout_while(arrived, WAIT_MAX, |arrived| *arrived < pair).unwrap();
+        let (guard, waited) = changed.wait_timeout_while(arrived, WAIT_MAX, |arrived| *arrived < pair).unwrap();
+        drop(guard);
         assert!(!waited.timed_out(), "no other thread has taken an item");
     };
     let costly = Costly::new(Duration::from_micros(50), ITEMS, meet);

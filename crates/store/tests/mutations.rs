@@ -193,7 +193,7 @@ fn judge(store: &Store, base: &Base, what: &str) -> Contents {
 }
 
 #[derive(Debug, Default)]
-struct Counts {
+struct MutationCounts {
     opened: u64,
     named: u64,
     repaired: u64,
@@ -201,7 +201,7 @@ struct Counts {
 }
 
 /// Opens, repairs and opens again.
-fn check(work: &Path, base: &Base, mutations: &[Mutation], what: &str, counts: &mut Counts) {
+fn check(work: &Path, base: &Base, mutations: &[Mutation], what: &str, counts: &mut MutationCounts) {
     let is_one = mutations.len() == 1;
     let is_harmless = is_one && mutations[0].is_harmless();
     let is_extent = is_one && mutations[0].file.starts_with("data") && !mutations[0].file.ends_with("KEYS");
@@ -228,7 +228,7 @@ fn check(work: &Path, base: &Base, mutations: &[Mutation], what: &str, counts: &
 }
 
 /// A writer, on a copy, sees what a reader has seen, and leaves it as it is.
-fn check_writer(work: &Path, base: &Base, seen: Option<Contents>, what: &str, counts: &mut Counts) {
+fn check_writer(work: &Path, base: &Base, seen: Option<Contents>, what: &str, counts: &mut MutationCounts) {
     let written = work.with_extension("written");
     copy(work, &written);
     match open(&written) {
@@ -249,7 +249,7 @@ fn check_writer(work: &Path, base: &Base, seen: Option<Contents>, what: &str, co
 }
 
 /// A repair deletes nothing, and after it everything is there that one alteration has left.
-fn check_repair(work: &Path, base: &Base, mutations: &[Mutation], what: &str, counts: &mut Counts) {
+fn check_repair(work: &Path, base: &Base, mutations: &[Mutation], what: &str, counts: &mut MutationCounts) {
     let is_one = mutations.len() == 1;
     let is_extent = is_one && mutations[0].file.starts_with("data") && !mutations[0].file.ends_with("KEYS");
     let intact: Vec<Vec<u8>> = names(work).iter().map(|name| fs::read(work.join(name)).unwrap()).collect();
@@ -285,7 +285,7 @@ fn check_repair(work: &Path, base: &Base, mutations: &[Mutation], what: &str, co
 
 fn run(count: u64) {
     let bases: Vec<Base> = (0..2).map(base).collect();
-    let (work, mut counts) = (TempFolder::new("mutations-work"), Counts::default());
+    let (work, mut counts) = (TempFolder::new("mutations-work"), MutationCounts::default());
     for seed in 0..count {
         let mut random = Random(seed);
         let base = &bases[(seed % 2) as usize];

@@ -139,7 +139,7 @@ fn large_graphs_of_integers_are_exact() {
         total += graph.nodes().len();
         let op = |set: usize| {
             let values =
-                |input: usize| (0..ROWS * COLUMNS).map(|x| ((x * 37 + input * 11 + set * 101) % 97) as i32 - 48);
+                |input: usize| (0..ROWS * COLUMNS).map(move |x| ((x * 37 + input * 11 + set * 101) % 97) as i32 - 48);
             let tensor = |input| Tensor::from_vec(values(input).collect(), [ROWS, COLUMNS]).unwrap();
             let inputs: Vec<Tensor> = (0..3).map(tensor).collect();
             RunGraph::new(&graph, &inputs.iter().collect::<Vec<_>>()).into_op().unwrap()

@@ -293,7 +293,7 @@ impl GraphBuilder {
 
     fn push_op(&mut self, op: Op, operands: Vec<u32>) -> Result<(NodeId, Vec<NodeId>)> {
         let known: Vec<usize> = operands.iter().map(|operand| *operand as usize).collect();
-        let outputs = infer::outputs(&op, &self.types(&known));
+        let outputs = infer::outputs(&op, &self.types(&known), &self.nodes.symbols);
         let mut outputs = match outputs {
             Ok(outputs) => outputs.into_iter(),
             Err(cause) => {

@@ -6,7 +6,7 @@ use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 use super::Graph;
-use super::cut::Parts;
+use super::cut::GraphParts;
 use super::dim::SymbolSizes;
 use super::node::{Kind, Node, Nodes};
 use super::placeholder::{fill_in, placeholder, slot_of, view_of};
@@ -28,7 +28,7 @@ const VERDICTS_MAX: usize = 32;
 const COMPILED_MAX: usize = 8;
 
 /// A cached value for a list of devices, or for a sort of device.
-type Made<K, V> = OnceBox<(K, Arc<V>)>;
+type CacheEntry<K, V> = OnceBox<(K, Arc<V>)>;
 
 /// One slot while an instance runs: a contiguous tensor.
 #[derive(Clone, Debug)]
@@ -138,8 +138,8 @@ pub struct Instance {
     pub outputs: Vec<Tensor>,
     work: u64,
     verdicts: [OnceBox<(DeviceId, Support)>; VERDICTS_MAX],
-    parts: [Made<Box<[DeviceId]>, Parts>; VERDICTS_MAX],
-    compiled: [Made<u64, dyn Any + Send + Sync>; COMPILED_MAX],
+    parts: [CacheEntry<Box<[DeviceId]>, GraphParts>; VERDICTS_MAX],
+    compiled: [CacheEntry<u64, dyn Any + Send + Sync>; COMPILED_MAX],
 }
 
 impl Instance {
@@ -150,7 +150,7 @@ impl Instance {
         let ops = nodes.iter().filter(|node| matches!(node.kind, Kind::Op(_))).count();
         let (slots, steps) = (Vec::with_capacity(nodes.len()), Vec::with_capacity(ops));
         let (values, contents) = (Vec::with_capacity(nodes.len()), HashMap::new());
-        let mut making = Making { slots, steps, values, contents };
+        let mut making = InstanceBuilder { slots, steps, values, contents };
         let mut readers = readers(graph);
         let mut input = 0;
         for (index, node) in nodes.iter().enumerate() {
@@ -176,7 +176,7 @@ impl Instance {
         let verdicts = [const { OnceBox::new() }; VERDICTS_MAX];
         let parts = [const { OnceBox::new() }; VERDICTS_MAX];
         let compiled = [const { OnceBox::new() }; COMPILED_MAX];
-        let Making { mut slots, mut steps, .. } = making;
+        let InstanceBuilder { mut slots, mut steps, .. } = making;
         slots.shrink_to_fit();
         steps.shrink_to_fit();
         Ok(Instance { sizes: *sizes, slots, steps, outputs, work, verdicts, parts, compiled })
@@ -215,14 +215,14 @@ impl Instance {
     }
 
     /// The graph in parts for these devices, of which the first runs all that it can (see
-    /// [`Parts::new`]). The result for the first few lists is cached.
+    /// [`GraphParts::new`]). The result for the first few lists is cached.
     pub fn parts(
         &self,
         graph: &Graph,
         devices: &[DeviceId],
         ask: &dyn Fn(DeviceId, &Op) -> Support,
-    ) -> Result<Arc<Parts>> {
-        let make = || Parts::new(graph, self, devices, ask).map(Arc::new);
+    ) -> Result<Arc<GraphParts>> {
+        let make = || GraphParts::new(graph, self, devices, ask).map(Arc::new);
         kept(&self.parts, |known| **known == *devices, || devices.into(), make)
     }
 
@@ -279,7 +279,7 @@ fn readers(graph: &Graph) -> Vec<usize> {
 
 /// The cached value under a key, or a new value, which is cached if there is a free slot.
 fn kept<K: Send + Sync, V: Send + Sync + ?Sized>(
-    places: &[Made<K, V>],
+    places: &[CacheEntry<K, V>],
     is_it: impl Fn(&K) -> bool,
     key: impl Fn() -> K,
     make: impl Fn() -> Result<Arc<V>>,
@@ -311,7 +311,7 @@ impl Node {
 }
 
 /// An instance under construction, with the tensors of all nodes so far.
-struct Making {
+struct InstanceBuilder {
     slots: Vec<Slot>,
     steps: Vec<Step>,
     values: Vec<Vec<Tensor>>,
@@ -319,7 +319,7 @@ struct Making {
     contents: HashMap<Contents, Arc<Contents>>,
 }
 
-impl Making {
+impl InstanceBuilder {
     /// The tensors of a node: one, except for an op with several outputs.
     fn node(&mut self, index: usize, node: &Node, input: usize, sizes: &SymbolSizes) -> Result<Vec<Tensor>> {
         let shape = Nodes::shape(&node.dims, sizes)?;

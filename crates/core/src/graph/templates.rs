@@ -96,14 +96,14 @@ fn with_program(form: &Op, program: &Program) -> Op {
 
 /// Two hashes with random keys of this builder, so that no attacker can construct two ops with
 /// equal hashes.
-type Key = [u64; 2];
+type TemplateKey = [u64; 2];
 
 /// The ops by their hashes.
 #[derive(Debug, Default)]
 pub(super) struct Templates {
-    known: HashMap<Key, Template>,
+    known: HashMap<TemplateKey, Template>,
     /// One map for each list of inputs, by the hashes of the inputs.
-    forms: HashMap<Key, Arc<Op>>,
+    forms: HashMap<TemplateKey, Arc<Op>>,
     keys: [RandomState; 2],
 }
 
@@ -134,16 +134,16 @@ impl Templates {
         }
     }
 
-    fn key(&self, add: impl FnOnce(&mut Both<DefaultHasher>)) -> Key {
-        let mut hashers = Both(self.keys.each_ref().map(RandomState::build_hasher));
+    fn key(&self, add: impl FnOnce(&mut TwoHashers<DefaultHasher>)) -> TemplateKey {
+        let mut hashers = TwoHashers(self.keys.each_ref().map(RandomState::build_hasher));
         add(&mut hashers);
         hashers.0.map(|hasher| hasher.finish())
     }
 }
 
-struct Both<H>([H; 2]);
+struct TwoHashers<H>([H; 2]);
 
-impl<H: Hasher> Both<H> {
+impl<H: Hasher> TwoHashers<H> {
     /// Hashes all that distinguishes an op: of a map its expression and inputs, of any other op its
     /// debug text.
     fn add(&mut self, op: &Op) {
@@ -174,7 +174,7 @@ impl<H: Hasher> Both<H> {
     }
 }
 
-impl<H: Hasher> Write for Both<H> {
+impl<H: Hasher> Write for TwoHashers<H> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.0.iter_mut().for_each(|hasher| hasher.write(text.as_bytes()));
         Ok(())

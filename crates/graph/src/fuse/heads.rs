@@ -8,13 +8,13 @@ use panoply_core::{Op, Tensor};
 use super::copies::copied;
 use crate::Facts;
 use crate::plan::Order;
-use crate::work::Work;
+use crate::work::Rewrite;
 
 /// The memory order of attention's output axes (batch, heads, rows, columns) with the heads of a
 /// row next to each other.
 pub const HEADS_INSIDE: Order = [0, 2, 1, 3];
 
-pub(crate) fn run(work: &mut Work, facts: &Facts) {
+pub(crate) fn run(work: &mut Rewrite, facts: &Facts) {
     if !facts.joins_heads {
         return;
     }
@@ -30,7 +30,7 @@ pub(crate) fn run(work: &mut Work, facts: &Facts) {
 }
 
 /// The step that only moves the heads of this step's attention next to each other, and its slot.
-fn copy_behind(work: &Work, step: usize) -> Option<(usize, usize)> {
+fn copy_behind(work: &Rewrite, step: usize) -> Option<(usize, usize)> {
     let Op::Compute(ComputeOp::Attention(_)) = work.op(step)? else { return None };
     let slot = work.steps[step].as_ref()?.outputs.first()?;
     let shape = work.slots[slot].shape;

@@ -72,7 +72,7 @@ fn images_lie_with_their_channels_last_between_convolutions() {
     // Nothing is left between the ops only if the first convolution took its bias.
     assert_eq!(names(&plan), ["conv2d", "pool2d", "matmul", "conv2d", "matmul", "pool2d"]);
     assert_eq!(plan.layout_copies(), (0, 0));
-    let ordered = plan.slots.iter().filter(|slot| slot.order.is_some() && slot.place != Place::Unread).count();
+    let ordered = plan.slots.iter().filter(|slot| slot.order.is_some() && slot.place != SlotPlace::Unread).count();
     assert_eq!(ordered, 3, "both convolutions and the first pool; the last is an output");
     let residual = plan.steps.iter().filter(|step| match &*step.op {
         panoply_core::Op::Compute(panoply_core::op::compute::ComputeOp::MatMul(op)) => op.c.is_some(),
@@ -81,7 +81,7 @@ fn images_lie_with_their_channels_last_between_convolutions() {
     assert_eq!(residual.count(), 1);
     // An output has the layout of its op.
     let shown = checked(&residual_network(true), &[&x], F16);
-    assert!(shown.slots.iter().all(|slot| slot.place != Place::Own || slot.order.is_none()));
+    assert!(shown.slots.iter().all(|slot| slot.place != SlotPlace::Own || slot.order.is_none()));
 }
 
 #[test]

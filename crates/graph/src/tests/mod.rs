@@ -17,7 +17,7 @@ use panoply_core::{DType, Describe, Operation, Part, Result, Tensor, Value};
 
 use crate::cost::Rates;
 use crate::execute::join;
-use crate::{Facts, Place, Plan, compile};
+use crate::{Facts, Plan, SlotPlace, compile};
 
 pub(crate) const FACTS: Facts = Facts {
     map_inputs_max: 8,
@@ -44,8 +44,8 @@ fn run(plan: &Plan, op: &RunGraph) -> Result<Vec<Tensor>> {
     let mut filled: Vec<Option<Tensor>> = plan.slots.iter().map(|_| None).collect();
     for (place, slot) in filled.iter_mut().zip(&plan.slots) {
         *place = match slot.place {
-            Place::Input(input) => Some(op.inputs()[input].contiguous()?),
-            Place::Constant(node) => match &slot.joined {
+            SlotPlace::Input(input) => Some(op.inputs()[input].contiguous()?),
+            SlotPlace::Constant(node) => match &slot.joined {
                 Some(joined) => Some(join(op.graph(), joined)?),
                 None => op.graph().nodes()[node].constant().cloned(),
             },

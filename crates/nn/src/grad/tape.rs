@@ -10,9 +10,9 @@ use panoply_core::{DType, Op, Operation, Value};
 use crate::error::{Error, Result};
 
 /// Wraps an op that was recorded and checked before as an operation.
-pub(crate) struct Recorded(pub(crate) Op);
+pub(crate) struct RecordedOp(pub(crate) Op);
 
-impl Operation for Recorded {
+impl Operation for RecordedOp {
     type Output = Value;
 
     fn into_op(self) -> panoply_core::Result<Op> {
@@ -26,7 +26,7 @@ impl Operation for Recorded {
 
 /// One node on the tape.
 #[derive(Clone, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct TapeEntry {
     /// The node in the builder.
     pub(crate) id: NodeId,
     /// The kind of the node.
@@ -43,7 +43,7 @@ pub(crate) struct Tape {
     /// The builder.
     pub(crate) g: GraphBuilder,
     /// The entries, operands first.
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<TapeEntry>,
     /// For each node of the graph the entry that has its value.
     pub(crate) entry_of: Vec<usize>,
 }
@@ -99,10 +99,11 @@ impl Tape {
             Kind::Permute(order) => self.g.permute(first()?, order)?,
             Kind::Slice { axis, start, end, step } => self.g.slice(first()?, *axis, *start, *end, *step)?,
             Kind::Op(op) if matches!(*op.op(), Op::Compute(ComputeOp::TopK(_) | ComputeOp::SortPairs(_))) => {
-                let (first, second) = self.g.op_pair(operands, |tensors| Recorded(with_tensors(&op.op(), tensors)))?;
+                let (first, second) =
+                    self.g.op_pair(operands, |tensors| RecordedOp(with_tensors(&op.op(), tensors)))?;
                 return Ok((first, Some(second)));
             }
-            Kind::Op(op) => self.g.op(operands, |tensors| Recorded(with_tensors(&op.op(), tensors)))?,
+            Kind::Op(op) => self.g.op(operands, |tensors| RecordedOp(with_tensors(&op.op(), tensors)))?,
             Kind::Input | Kind::Part(_) => {
                 return Err(Error::invalid("graph: a node", "one that is computed", kind.name()));
             }
@@ -117,12 +118,12 @@ impl Tape {
     }
 
     fn push(&mut self, id: NodeId, kind: Kind, operands: Vec<usize>, source: usize) -> usize {
-        self.entries.push(Entry { id, kind, operands, source });
+        self.entries.push(TapeEntry { id, kind, operands, source });
         self.entries.len() - 1
     }
 
     fn part_of(&self, whole: usize) -> Result<usize> {
-        let is_part = |entry: &Entry| matches!(entry.kind, Kind::Part(1)) && entry.operands == [whole];
+        let is_part = |entry: &TapeEntry| matches!(entry.kind, Kind::Part(1)) && entry.operands == [whole];
         let found = self.entries.iter().position(is_part);
         found.ok_or_else(|| Error::invalid("graph: a part", "an op with two outputs", "one with another number"))
     }

@@ -35,7 +35,7 @@ pub struct PublicKey {
 }
 
 /// A new key pair.
-pub struct Generated {
+pub struct NewKeyPair {
     /// The private key, in PKCS#8.
     pub pkcs8: Vec<u8>,
     /// The public key, as `Key::verify` takes it.
@@ -211,7 +211,7 @@ fn is_uncompressed(algorithm: SignatureAlgorithm, public: &[u8]) -> bool {
 ///
 /// A child that a signal handler has forked meanwhile also gets `None`, because its parent may have
 /// the same pair; or the library ends it in the middle of a draw.
-pub fn generate(algorithm: SignatureAlgorithm) -> Option<Generated> {
+pub fn generate(algorithm: SignatureAlgorithm) -> Option<NewKeyPair> {
     let process = Process::current();
     let mut made = generate_anywhere(algorithm)?;
     if !process.is_current() {
@@ -221,7 +221,7 @@ pub fn generate(algorithm: SignatureAlgorithm) -> Option<Generated> {
     Some(made)
 }
 
-fn generate_anywhere(algorithm: SignatureAlgorithm) -> Option<Generated> {
+fn generate_anywhere(algorithm: SignatureAlgorithm) -> Option<NewKeyPair> {
     let (pkcs8, public) = match algorithm {
         SignatureAlgorithm::Rsa { bits, .. } => {
             let size = match bits {
@@ -241,7 +241,7 @@ fn generate_anywhere(algorithm: SignatureAlgorithm) -> Option<Generated> {
             (key.to_pkcs8v1().ok()?.as_ref().to_vec(), key.public_key().as_ref().to_vec())
         }
     };
-    Some(Generated { pkcs8, public })
+    Some(NewKeyPair { pkcs8, public })
 }
 
 fn rsa_encoding(padding: RsaPadding, hash: HashAlgorithm) -> &'static dyn library::RsaEncoding {

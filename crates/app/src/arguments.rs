@@ -291,7 +291,7 @@ const HINT: &str = "Examples, environment variables and exit codes: panoply --he
 const GUIDE: &str = "\
 Examples:
   panoply demo                             a search by meaning, on every device
-  panoply demo "draw a family tree"        the same with a question of your own, and a small text model
+  panoply demo 'draw a family tree'        the same with a question of your own, and a small text model
   panoply train                            a network that learns to read digits, in seconds
   panoply devices                          what is in this machine
   panoply devices --json | jq '.backends[].devices[].id'
@@ -313,7 +313,7 @@ Examples:
   panoply vectors create packages --dimension 384 --storage f16
   panoply vectors import packages crates/app/data/debian-packages.npy --records crates/app/data/debian-packages.jsonl
   panoply vectors search packages --id chessx --filter 'section = games'
-  panoply vectors search notes --text "what I wrote about Rust"
+  panoply vectors search notes --text 'what I wrote about Rust'
   panoply store init safe --key-file safe.key --generate
   panoply store put safe letters --key-file safe.key
   panoply store cat safe letters/first.txt --range 0..100 --key-file safe.key

@@ -216,9 +216,8 @@ fn bench(arguments: BenchArguments) -> Result<BenchOptions, Failure> {
 }
 
 fn explain(arguments: ExplainArguments) -> Result<ExplainOptions, Failure> {
-    let op = OpKind::parse(&arguments.op).ok_or_else(|| {
-        Failure::Usage(unknown("OP", &arguments.op, &OpKind::ALL.map(OpKind::name)))
-    })?;
+    let op = OpKind::parse(&arguments.op)
+        .ok_or_else(|| Failure::Usage(unknown("OP", &arguments.op, &OpKind::ALL.map(OpKind::name))))?;
     let size = |text: &String| {
         let form = op.size_form();
         parse_size(text).ok_or_else(|| Failure::Usage(format!("SIZE: expected {form}, got {text}")))

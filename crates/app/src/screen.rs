@@ -82,7 +82,10 @@ impl Screen {
     pub fn line(&mut self, text: impl AsRef<str>) -> Result<(), Failure> {
         let text = text.as_ref().trim_end();
         let lines = if self.folds { folded(text, self.width) } else { vec![text.to_owned()] };
-        lines.iter().try_for_each(|line| writeln!(self.out, "{}", coloured(line))).map_err(|error| self.unprinted(error))
+        lines
+            .iter()
+            .try_for_each(|line| writeln!(self.out, "{}", coloured(line)))
+            .map_err(|error| self.unprinted(error))
     }
 
     /// Writes bytes unchanged.
@@ -346,7 +349,10 @@ mod tests {
         assert_eq!(folded("  aaa   bbb   cc", 10), ["  aaa", "    bbb", "    cc"]);
         assert_eq!(folded("a extraordinary b", 8), ["a", "    extraordinary", "    b"]);
         let painted = format!("{STRONG}one two{PLAIN} six");
-        assert_eq!(folded(&painted, 3), [format!("{STRONG}one{PLAIN}"), format!("    {STRONG}two{PLAIN}"), "    six".to_owned()]);
+        assert_eq!(
+            folded(&painted, 3),
+            [format!("{STRONG}one{PLAIN}"), format!("    {STRONG}two{PLAIN}"), "    six".to_owned()]
+        );
     }
 
     #[test]

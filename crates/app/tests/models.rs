@@ -210,7 +210,10 @@ fn a_collection_is_searched_by_text_with_its_own_model() {
     let run = |arguments: &[&str]| run_in(&folder, arguments, "");
     printed(&run_in(&folder, &["embed", "counting.onnx", "--lines", "-", "--into", "notes"], "hello\n\nworld\n"));
     let info: Value = serde_json::from_str(&printed(&run(&["vectors", "info", "notes", "--json"]))).unwrap();
-    assert_eq!((info["model"]["name"].as_str(), info["model"]["sha256"].as_str().unwrap().len()), (Some("counting"), 64));
+    assert_eq!(
+        (info["model"]["name"].as_str(), info["model"]["sha256"].as_str().unwrap().len()),
+        (Some("counting"), 64)
+    );
     let search = ["vectors", "search", "notes", "--text", "hello", "--json"];
     let hits = |output: &Output| -> usize {
         let found: Value = serde_json::from_str(&printed(output)).unwrap();
@@ -252,7 +255,10 @@ fn embedded_texts_are_piped_into_a_search() {
     let found = printed(&run_in(&folder, &["vectors", "search", "notes", "--vector", "-", "--json"], &vectors));
     let found: Value = serde_json::from_str(&found).unwrap();
     assert_eq!(found["results"].as_array().unwrap().len(), 2);
-    assert!(error_of(&run_in(&folder, &["embed", "counting.onnx", "--lines", "-", "--into", "x"], "\n")).contains("no text"));
+    assert!(
+        error_of(&run_in(&folder, &["embed", "counting.onnx", "--lines", "-", "--into", "x"], "\n"))
+            .contains("no text")
+    );
     std::fs::remove_dir_all(folder).unwrap();
 }
 
@@ -302,7 +308,8 @@ fn the_demonstration_answers_a_question_of_the_users_own() {
     std::fs::write(data.join("queries.txt"), "hello\n").unwrap();
     let asked = ["demo", "hello world", "world", "--data", "data", "--model", "counting.onnx", "--json"];
     let found: Value = serde_json::from_str(&printed(&run(&asked))).unwrap();
-    let texts: Vec<&str> = found["questions"].as_array().unwrap().iter().map(|one| one["text"].as_str().unwrap()).collect();
+    let texts: Vec<&str> =
+        found["questions"].as_array().unwrap().iter().map(|one| one["text"].as_str().unwrap()).collect();
     assert_eq!(texts, ["hello world", "world"]);
     assert_eq!(found["questions"][0]["hits"].as_array().unwrap().len(), 3, "{found}");
     assert!(error_of(&run(&["demo", "--model", "counting.onnx"])).contains("QUESTION"));

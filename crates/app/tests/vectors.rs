@@ -153,9 +153,13 @@ fn queries_come_through_a_pipe() {
     };
     assert_eq!(found(" [0.9, 0.1, 0]\n"), [["red"]]);
     assert_eq!(found("\n{\"vector\": [0, 0, 1]}\n{\"id\": \"x\", \"vector\": [1, 0.4, 0]}\n"), [["blue"], ["orange"]]);
-    for (input, expected) in
-        [("", "is empty"), ("  \n", "is empty"), ("[1, 2]", "components"), ("nonsense", "the standard input"), ("[1,", "JSON")]
-    {
+    for (input, expected) in [
+        ("", "is empty"),
+        ("  \n", "is empty"),
+        ("[1, 2]", "components"),
+        ("nonsense", "the standard input"),
+        ("[1,", "JSON"),
+    ] {
         let output = piped(&["vectors", "search", &path, "--vector", "-"], input);
         let complaint = String::from_utf8(output.stderr).unwrap();
         assert!(output.status.code() == Some(1) && complaint.contains(expected), "{input:?}: {complaint}");

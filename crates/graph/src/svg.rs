@@ -108,10 +108,7 @@ fn edges(body: &mut String, x: usize, rows: &[Row], trunks: &[Trunk]) {
 
 fn edge(body: &mut String, from: usize, path: &str) {
     let (number, colour) = (from % COLOURS.len(), COLOURS[from % COLOURS.len()]);
-    let _ = write!(
-        body,
-        "<path class=\"edge\" d=\"{path}\" stroke=\"{colour}\" marker-end=\"url(#arrow{number})\"/>"
-    );
+    let _ = write!(body, "<path class=\"edge\" d=\"{path}\" stroke=\"{colour}\" marker-end=\"url(#arrow{number})\"/>");
 }
 
 /// Draws a list whose lanes begin at `left`. Returns the place of its right edge.

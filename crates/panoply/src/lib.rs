@@ -83,8 +83,8 @@ mod runtime;
 mod selection;
 pub mod settings;
 pub mod signal;
-pub mod spelling;
 mod small_file;
+pub mod spelling;
 pub mod testing;
 pub mod worker;
 

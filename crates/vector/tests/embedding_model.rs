@@ -50,18 +50,22 @@ fn a_field_is_compared_with_values_of_its_type() {
     for number in 0..5000 {
         let free = number % 2 == 0;
         let mixed = if number < 10 { json!("few") } else { json!(number) };
-        let metadata = json!({ "size": number, "section": "games", "free": free, "mixed": mixed, "tags": ["a", 1], "none": null });
+        let metadata =
+            json!({ "size": number, "section": "games", "free": free, "mixed": mixed, "tags": ["a", 1], "none": null });
         collection.insert(&number.to_string(), &[1.0], metadata).unwrap();
     }
     let check = |text: &str| collection.check_filter_types(&Filter::parse(text).unwrap());
-    for wrong in ["size < abc", "size = \"12\"", "section > 3", "not section = 3", "free = \"true\"", "size in (a, b)"] {
+    for wrong in ["size < abc", "size = \"12\"", "section > 3", "not section = 3", "free = \"true\"", "size in (a, b)"]
+    {
         assert!(matches!(check(wrong), Err(Error::FieldType { .. })), "{wrong}");
         assert!(check(&format!("free = true or {wrong}")).is_err(), "{wrong}");
     }
     let text = check("size < abc").unwrap_err().to_string();
     assert_eq!(text, "`size` is a number in the records, so it cannot be compared with a text");
     // A field with values of several types, a list's elements, and null compare with any of them.
-    for right in ["size < 12", "mixed = few", "mixed > 12", "tags = a", "tags = 1", "none = 4", "section = null", "free = true"] {
+    for right in
+        ["size < 12", "mixed = few", "mixed > 12", "tags = a", "tags = 1", "none = 4", "section = null", "free = true"]
+    {
         check(right).unwrap();
     }
     assert!(matches!(check("secton = games"), Err(Error::UnknownField { .. })));

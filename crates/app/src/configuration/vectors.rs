@@ -14,7 +14,8 @@ use super::{Format, format};
 use crate::arguments::store::KeyArguments;
 use crate::arguments::vectors::{
     CollectionKeyArguments, CreateArguments, DeleteArguments, DemoArguments, ExportArguments, IdsArguments,
-    ImportArguments, InfoArguments, SearchArguments, TextModelArguments, TuneArguments, UpdateArguments, VectorsArguments, VectorsCommand,
+    ImportArguments, InfoArguments, SearchArguments, TextModelArguments, TuneArguments, UpdateArguments,
+    VectorsArguments, VectorsCommand,
 };
 use crate::failure::Failure;
 use crate::partial::is_same_place;

@@ -12,8 +12,8 @@ mod trial;
 
 use std::time::Duration;
 
-use panoply::{DeviceInfo, Runtime};
 use panoply::vector::Hit;
+use panoply::{DeviceInfo, Runtime};
 use serde::Serialize;
 use serde_json::Value;
 

@@ -67,10 +67,15 @@ pub fn svg(op: OpKind, curves: &[Curve]) -> String {
     for size in size_marks(&sizes) {
         let (at, below, text) = (x(size), base + 5.0, base + 20.0);
         put(format!("<line class=\"grid\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{base}\" y2=\"{below}\"/>"));
-        put(format!("<text class=\"faint\" x=\"{at:.1}\" y=\"{text}\" text-anchor=\"middle\">{}</text>", size_text(size)));
+        put(format!(
+            "<text class=\"faint\" x=\"{at:.1}\" y=\"{text}\" text-anchor=\"middle\">{}</text>",
+            size_text(size)
+        ));
     }
     let (middle, low) = ((LEFT + WIDTH - RIGHT) / 2.0, HEIGHT - 14.0);
-    put(format!("<text class=\"faint\" x=\"{middle}\" y=\"{low}\" text-anchor=\"middle\">size, elements of a side or in all</text>"));
+    put(format!(
+        "<text class=\"faint\" x=\"{middle}\" y=\"{low}\" text-anchor=\"middle\">size, elements of a side or in all</text>"
+    ));
     let (side, height) = (24.0, (TOP + base) / 2.0);
     put(format!(
         "<text class=\"faint\" x=\"{side}\" y=\"{height}\" text-anchor=\"middle\" transform=\"rotate(-90 {side} {height})\">predicted time</text>"

@@ -38,11 +38,8 @@ pub fn run(options: &EmbedOptions, screen: &mut Screen) -> Result<(), Failure> {
     let existing = options.into.as_deref().filter(|folder| folder.exists());
     let existing = existing.map(|folder| existing_collection(&runtime, folder, options)).transpose()?;
     let started = Instant::now();
-    let (mut rows, devices) = if options.pictures.is_empty() {
-        texts(&runtime, options)?
-    } else {
-        pictures(&runtime, options)?
-    };
+    let (mut rows, devices) =
+        if options.pictures.is_empty() { texts(&runtime, options)? } else { pictures(&runtime, options)? };
     let Some(folder) = &options.into else {
         let shown = |row: &Row| json!({ "id": row.id, "vector": row.vector, "metadata": row.metadata });
         return rows.iter().try_for_each(|row| screen.json_line(&shown(row)));

@@ -98,9 +98,8 @@ impl TextModel {
 
 /// Describes a model, so that a collection recognises it.
 pub fn identity(runtime: &Runtime, file: &Path, vocabulary: Option<&Path>) -> Result<EmbeddingModel, Failure> {
-    let text = |path: &Path| {
-        std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).to_string_lossy().into_owned()
-    };
+    let text =
+        |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).to_string_lossy().into_owned();
     Ok(EmbeddingModel {
         name: name_of(file),
         sha256: sha256(runtime, file)?,
@@ -248,7 +247,8 @@ mod tests {
 
     #[test]
     fn a_model_is_named_after_its_file_or_its_folder() {
-        for (file, name) in [("/a/minilm.onnx", "minilm"), ("/a/all-MiniLM/model.onnx", "all-MiniLM"), ("/model.onnx", "model")]
+        for (file, name) in
+            [("/a/minilm.onnx", "minilm"), ("/a/all-MiniLM/model.onnx", "all-MiniLM"), ("/model.onnx", "model")]
         {
             assert_eq!(name_of(Path::new(file)), name);
         }

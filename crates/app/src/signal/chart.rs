@@ -215,7 +215,10 @@ mod tests {
             let x = part[0].rsplit("x=\"").next().and_then(|text| text.split('"').next()).unwrap_or("0");
             let text = part[1].trim_start_matches('>').split('<').next().unwrap_or("");
             let room = 8.0 * text.chars().count() as f64 / 2.0;
-            assert!(x.parse::<f64>().is_ok_and(|x| part[1].starts_with(" transform") || x + room <= WIDTH), "{text} at {x}");
+            assert!(
+                x.parse::<f64>().is_ok_and(|x| part[1].starts_with(" transform") || x + room <= WIDTH),
+                "{text} at {x}"
+            );
         }
     }
 

@@ -78,7 +78,9 @@ mod tests {
 
     #[test]
     fn every_letter_of_an_axis_has_a_shape() {
-        for letter in "frequency, kHz MHz GHz Hz time, µs ms s power, dB 0123456789 -.".chars().filter(|one| *one != ' ') {
+        for letter in
+            "frequency, kHz MHz GHz Hz time, µs ms s power, dB 0123456789 -.".chars().filter(|one| *one != ' ')
+        {
             assert!(!dots(&letter.to_string()).is_empty(), "{letter}");
         }
         assert_eq!((width("10"), dots("1").len(), dots("~").len()), (24, 10 * 4, 0));

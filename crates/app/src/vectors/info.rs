@@ -28,12 +28,7 @@ pub fn run(options: &InfoOptions, key: Option<&KeySource>, screen: &mut Screen) 
     }
 }
 
-fn document(
-    collection: &Collection,
-    stats: &Stats,
-    model: Option<&EmbeddingModel>,
-    options: &InfoOptions,
-) -> Value {
+fn document(collection: &Collection, stats: &Stats, model: Option<&EmbeddingModel>, options: &InfoOptions) -> Value {
     let schema = collection.schema();
     let index = stats.index.as_ref();
     json!({

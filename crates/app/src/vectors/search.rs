@@ -160,7 +160,9 @@ fn queries_of_input(dimension: usize) -> Result<Vec<f32>, Failure> {
     let is_list = loop {
         let bytes = input.fill_buf().with_context(|| format!("{NAME} cannot be read"))?;
         if bytes.is_empty() {
-            return Err(Failure::Run(anyhow::anyhow!("{NAME} is empty; expected a JSON list of numbers, or JSON lines")));
+            return Err(Failure::Run(anyhow::anyhow!(
+                "{NAME} is empty; expected a JSON list of numbers, or JSON lines"
+            )));
         }
         let blanks = bytes.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
         let first = bytes.get(blanks).copied();

@@ -6,8 +6,9 @@
 //! [`graph`], [`vectors`], [`store`], [`signal`], [`demo`], [`train`], [`models`], [`manual`]).
 //! Output goes to [`screen`], or through [`partial`] to a file (with [`folder`] and [`leftovers`]).
 //! [`op_kind`] knows ops by name and size; [`terminal`] and [`secrets`] read passphrases and keys.
-//! [`failure`] has the ways a command can end, with [`advice`] on what to do about an error.
-//! [`verbosity`] says how much is printed beside results. [`signals`] end a command early; a [`gate`] makes sure that its final message stays true.
+//! [`failure`] has the ways a command can end, with [`advice`] on what to do about an error, such
+//! as a [`missing_model`]. [`verbosity`] says how much is printed beside results. [`signals`] end a
+//! command early; a [`gate`] makes sure that its final message stays true.
 //!
 //! The command is a library, so that a program with its own backend can offer the command too:
 //! [`panoply::register`] the backend, then call [`main`].
@@ -25,6 +26,7 @@ mod gate;
 mod graph;
 mod leftovers;
 mod manual;
+mod missing_model;
 mod models;
 mod op_kind;
 mod partial;

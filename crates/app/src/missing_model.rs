@@ -30,7 +30,7 @@ impl MissingModel {
             )
         );
         match &self.wanted {
-            None => get,
+            None => format!("{get}. --model names another place"),
             Some(own) if own.name == DEFAULT_NAME => format!("--model names its file elsewhere; {get}"),
             Some(_) => "--model names its file, if it is elsewhere".to_owned(),
         }

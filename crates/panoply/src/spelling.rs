@@ -17,7 +17,7 @@ pub fn nearest<'a>(wrong: &str, known: &[&'a str]) -> Option<&'a str> {
     (distance <= distance_max).then_some(name)
 }
 
-/// The number of letters to insert, delete, replace or swap with their neighbour that turns one word
+/// The number of letters to insert, delete, replace or swap with their neighbour to turn one word
 /// into the other.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());

@@ -70,6 +70,8 @@ pub enum Format {
 pub struct DevicesOptions {
     /// `None` selects every API.
     pub apis: Option<Vec<Api>>,
+    /// Whether the reason of every backend without a device is shown.
+    pub all: bool,
     pub format: Format,
 }
 
@@ -139,7 +141,7 @@ impl Configuration {
         Ok(match arguments.command {
             CommandArguments::Devices(arguments) => {
                 let (apis, format) = (apis(&arguments.api)?, format(arguments.json));
-                Configuration::Devices(DevicesOptions { apis, format })
+                Configuration::Devices(DevicesOptions { apis, all: arguments.all, format })
             }
             CommandArguments::Plan(arguments) => Configuration::Plan(PlanOptions { format: format(arguments.json) }),
             CommandArguments::Bench(arguments) => Configuration::Bench(bench(arguments)?),

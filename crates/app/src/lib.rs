@@ -8,7 +8,8 @@
 //! [`op_kind`] knows ops by name and size; [`terminal`] and [`secrets`] read passphrases and keys.
 //! [`failure`] has the ways a command can end, with [`advice`] on what to do about an error, such
 //! as a [`missing_model`]. [`verbosity`] says how much is printed beside results. [`signals`] end a
-//! command early; a [`gate`] makes sure that its final message stays true.
+//! command early; a [`gate`] makes sure that its final message stays true. [`standard`] notices
+//! streams that are closed.
 //!
 //! The command is a library, so that a program with its own backend can offer the command too:
 //! [`panoply::register`] the backend, then call [`main`].
@@ -35,6 +36,7 @@ mod screen;
 mod secrets;
 mod signal;
 mod signals;
+mod standard;
 mod store;
 mod terminal;
 mod train;
@@ -60,6 +62,7 @@ pub fn main() -> ExitCode {
     // Must run while the process has a single thread.
     secrets::take(std::env::args_os());
     failure::end_on_interrupt();
+    signals::survive_large_files();
     let outcome = match Arguments::try_parse() {
         Ok(arguments) => {
             let color = arguments.output.color;
@@ -111,6 +114,7 @@ fn run(configuration: Configuration, color: ColorArgument) -> Result<(), Failure
     if !matches!(configuration, Configuration::Vectors(_)) {
         secrets::wipe_unannounced();
     }
+    standard::expect_output()?;
     let mut screen = Screen::of_this_process(color);
     match configuration {
         Configuration::Devices(options) => devices::show(&options, &mut screen)?,

@@ -58,8 +58,8 @@ impl Screen {
         self.width
     }
 
-    /// Notes a change that counts. If printing fails afterwards, the error says so, lest somebody
-    /// repeats the change.
+    /// Notes a change that counts. If printing fails afterwards, the error says so, and the user
+    /// does not repeat the change.
     pub fn note_done(&mut self, done: impl Into<String>) {
         self.done = Some(done.into());
     }

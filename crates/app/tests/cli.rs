@@ -99,6 +99,12 @@ fn devices_are_a_table_without_colour_that_fits_a_hundred_columns() {
     assert!(table.starts_with("DEVICE") && table.contains("cpu:0") && table.contains("ready"), "{table}");
     assert!(table.contains("domains: compute") && table.contains(" %)"), "{table}");
     assert!(widest(&table) <= 100 && !table.contains('\x1b'), "{table}");
+    assert!(table.contains("not here: ") && table.contains("(`panoply devices --all` shows why)"), "{table}");
+    assert!(table.contains(" core") && !table.contains("units "), "{table}");
+    assert!(table.lines().last().unwrap().starts_with("next: "), "{table}");
+    let table = printed(&["devices", "--all"]);
+    assert!(table.contains("NOT AVAILABLE BECAUSE") && !table.contains("not here: "), "{table}");
+    assert!(widest(&table) <= 100, "{table}");
     // The reason once followed the longest backend name without a blank.
     let named = table.lines().find_map(|line| line.strip_prefix("onnxruntime"));
     assert!(named.is_none_or(|rest| rest.starts_with([' ', ':'])), "{table}");
@@ -135,8 +141,22 @@ fn the_vector_level_can_be_lowered() {
 fn an_api_that_is_unknown_or_absent_is_refused_with_a_reason() {
     let message = refused(&["devices", "--api", "abacus"], 2);
     assert!(message.contains("expected one of cpu,") && message.contains("got abacus"), "{message}");
-    let message = refused(&["devices", "--api", "simulated"], 1);
+    let message = refused(&["bench", "--api", "simulated", "add/f32/64"], 1);
     assert!(message.contains("no device was found: simulated: "), "{message}");
+}
+
+/// Regression: an API without a device was an error without a table, and --json printed nothing.
+#[test]
+fn an_api_without_a_device_is_shown_with_its_reason() {
+    let table = printed(&["devices", "--api", "simulated"]);
+    assert!(table.contains("NOT AVAILABLE BECAUSE") && !table.contains("DEVICE  "), "{table}");
+    assert!(table.lines().any(|line| line.starts_with("simulated ")), "{table}");
+    let inventory = json(&["devices", "--api", "simulated", "--json"]);
+    let backend = &inventory["backends"][0];
+    assert_eq!((backend["api"].as_str(), backend["devices"].as_array().unwrap().len()), (Some("simulated"), 0));
+    assert!(!backend["absent"]["reason"].as_str().unwrap().is_empty(), "{inventory}");
+    assert_eq!(inventory["hardware"].is_object(), cfg!(target_os = "linux"), "{inventory}");
+    assert!(inventory["hardware"]["gpus"].is_array() || !cfg!(target_os = "linux"), "{inventory}");
 }
 
 #[test]

@@ -7,8 +7,10 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
+mod pictures;
+
 /// An ONNX file of one node, `y = Relu(x)`, where x has two elements.
-const RELU: &[u8] =
+pub const RELU: &[u8] =
     b"\x08\x09\x3a0\x0a\x0c\x0a\x01x\x12\x01y\x22\x04ReluZ\x0f\x0a\x01x\x12\x0a\x0a\x08\x08\x01\x12\x04\
     \x0a\x02\x08\x02b\x0f\x0a\x01y\x12\x0a\x0a\x08\x08\x01\x12\x04\x0a\x02\x08\x02B\x02\x10\x12";
 
@@ -23,6 +25,16 @@ fn folder(name: &str) -> PathBuf {
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join("relu.onnx"), RELU).unwrap();
     folder
+}
+
+/// Writes a NumPy file with a row of numbers.
+fn npy(folder: &Path, numbers: &[f32]) -> PathBuf {
+    let header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({},), }}\n", numbers.len());
+    let mut file = [b"\x93NUMPY\x01\x00".to_vec(), (header.len() as u16).to_le_bytes().to_vec()].concat();
+    file.extend(header.bytes());
+    file.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
+    std::fs::write(folder.join("x.npy"), &file).unwrap();
+    folder.join("x.npy")
 }
 
 fn text(path: &Path) -> &str {
@@ -41,12 +53,9 @@ fn a_model_is_described_run_and_written() {
     let described = run(&["infer", text(&model)]);
     let shown = String::from_utf8_lossy(&described.stdout).into_owned();
     assert!(shown.contains("takes x f32 [2]") && shown.contains("gives y f32 [2]"), "{described:?}");
-    let mut header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }\n".to_vec();
-    let mut file = [b"\x93NUMPY\x01\x00".to_vec(), (header.len() as u16).to_le_bytes().to_vec()].concat();
-    file.append(&mut header);
-    file.extend([-3.0_f32, 4.0].iter().flat_map(|number| number.to_le_bytes()));
-    std::fs::write(folder.join("x.npy"), &file).unwrap();
-    let input = format!("x={}", text(&folder.join("x.npy")));
+    let described: Value = serde_json::from_slice(&run(&["infer", text(&model), "--json"]).stdout).unwrap();
+    assert_eq!(described["model"]["inputs"][0]["shape"], serde_json::json!([2]));
+    let input = format!("x={}", text(&npy(&folder, &[-3.0, 4.0])));
     let output = format!("y={}", text(&folder.join("y.npy")));
     let made = run(&["infer", text(&model), "--input", &input, "--output", &output, "--json"]);
     assert!(made.status.success(), "{made:?}");
@@ -112,7 +121,18 @@ fn errors_say_what_to_do() {
     assert!(error_of(&run(&["infer", text(&model), "--output", "y=none.npy"])).contains("--input"));
     assert!(error_of(&run(&["embed", text(&model)])).contains("--text"));
     std::fs::write(folder.join("noise.onnx"), [0xff; 64]).unwrap();
-    assert!(error_of(&run(&["infer", text(&folder.join("noise.onnx"))])).contains("not an ONNX model"));
+    let noise = error_of(&run(&["infer", text(&folder.join("noise.onnx"))]));
+    assert!(noise.contains("noise.onnx: not an ONNX model"), "{noise}");
+    let noise = error_of(&run(&["embed", text(&folder.join("noise.onnx")), "--text", "hello"]));
+    assert!(noise.contains("noise.onnx: not an ONNX model"), "{noise}");
+    for incomplete in ["x=", "=x.npy"] {
+        let error = error_of(&run(&["infer", text(&model), "--input", incomplete]));
+        assert!(error.contains("a name and a file such as x=input.npy"), "{error}");
+    }
+    let values = format!("z={}", text(&npy(&folder, &[1.0, 2.0])));
+    let error = error_of(&run(&["infer", text(&model), "--input", &values]));
+    assert!(error.contains(r#"the name of an input: expected "x", got "z""#), "{error}");
+    assert!(error_of(&run(&["infer", text(&model), "--profile"])).contains("--profile: expected an input"));
     std::fs::remove_dir_all(folder).unwrap();
 }
 
@@ -129,7 +149,7 @@ fn number(field: u8, value: u8) -> Vec<u8> {
 }
 
 /// Makes a model whose output for each token is the token's number.
-fn counting() -> Vec<u8> {
+pub fn counting() -> Vec<u8> {
     let port = |name: &str, kind: u8, dims: &[&str]| {
         let dims: Vec<u8> = dims.iter().flat_map(|dim| field(1, &field(2, dim.as_bytes()))).collect();
         let tensor = [number(1, kind), field(2, &dims)].concat();

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::listing::{Listing, Row};
+use crate::listing::{KernelRow, Listing};
 
 /// The most rows drawn of each list.
 pub const ROWS_MAX: usize = 400;
@@ -57,7 +57,7 @@ struct Trunk {
 
 /// The trunks of a list, and the number of their lanes. No two trunks overlap in a lane, as long as
 /// there are lanes enough.
-fn trunks(rows: &[Row]) -> (Vec<Trunk>, usize) {
+fn trunks(rows: &[KernelRow]) -> (Vec<Trunk>, usize) {
     let mut trunks: Vec<Trunk> = Vec::new();
     for (index, row) in rows.iter().enumerate() {
         for from in row.reads.iter().copied().filter(|from| from + 1 < index) {
@@ -88,7 +88,7 @@ fn trunks(rows: &[Row]) -> (Vec<Trunk>, usize) {
 
 /// Draws the edges of a list whose boxes begin at `x`. An edge leaves its box below the middle and
 /// enters another one above it, so that arrows do not lie on each other.
-fn edges(body: &mut String, x: usize, rows: &[Row], trunks: &[Trunk]) {
+fn edges(body: &mut String, x: usize, rows: &[KernelRow], trunks: &[Trunk]) {
     let top = |row: usize| TOP + row * ROW_HEIGHT;
     for (index, row) in rows.iter().enumerate().skip(1) {
         if row.reads.contains(&(index - 1)) {
@@ -112,7 +112,7 @@ fn edge(body: &mut String, from: usize, path: &str) {
 }
 
 /// Draws a list whose lanes begin at `left`. Returns the place of its right edge.
-fn column(body: &mut String, left: usize, title: &str, rows: &[Row]) -> usize {
+fn column(body: &mut String, left: usize, title: &str, rows: &[KernelRow]) -> usize {
     let (total, time_ns) = Listing::total(rows);
     let heading = format!(
         "{title}: {} kernels, {} read and written, {}",
@@ -147,7 +147,7 @@ fn column(body: &mut String, left: usize, title: &str, rows: &[Row]) -> usize {
     x + BOX_WIDTH + MARGIN
 }
 
-fn detail(row: &Row) -> String {
+fn detail(row: &KernelRow) -> String {
     let once = if row.is_once { ", once" } else { "" };
     let (bytes, time) = (bytes_text(row.cost.bytes), time_text(row.time_ns));
     format!("{}: {bytes}, {} flops, {time}{once}", row.output, count_text(row.cost.flops))

@@ -4,7 +4,7 @@
 //! name, its driver and the version of this library. Only figures for which all of these match are
 //! used. A damaged file and outdated figures are ignored; the runtime then warns and learns again.
 //! The folder is shared with the compiled kernels and follows the same rules: an absolute path,
-//! owned by the user, closed to everybody else, files written by renaming.
+//! owned by the user, closed to all others, files written by renaming.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -63,6 +63,14 @@ pub(crate) fn apply(runtime: &panoply_runtime::Runtime) -> Vec<String> {
         }
     }
     warnings
+}
+
+/// Checks that [`store`] can write the file, and makes its folder. Returns the path of the file.
+pub fn check() -> io::Result<PathBuf> {
+    let path = user_folder().map_err(io::Error::other)?.join(FILE_NAME);
+    own_folder(&path)?;
+    std::fs::File::create(path.with_extension("lock"))?;
+    Ok(path)
 }
 
 /// Writes the runtime's learned figures to the file, and keeps the file's figures of other devices.

@@ -46,7 +46,7 @@ pub enum Error {
         id: String,
     },
     /// An insert would replace a record. Nothing of its batch was applied.
-    #[error("there is a record `{id}` already; use upsert to replace it")]
+    #[error("there is a record `{id}` already")]
     IdExists {
         /// The id.
         id: String,
@@ -254,7 +254,7 @@ impl From<panoply_store::Error> for Error {
             panoply_store::Error::InUse { path } => Error::InUse { path },
             panoply_store::Error::Moved { path } => Error::Moved { path },
             // A file of it was deleted or replaced.
-            panoply_store::Error::Overtaken { path } => Error::Moved { path },
+            panoply_store::Error::Overtaken { path, .. } => Error::Moved { path },
             panoply_store::Error::NotAFile { path } => Error::NotAFile { path },
             panoply_store::Error::DiskFull { path } => Error::DiskFull { path },
             panoply_store::Error::Io { action, path, source } => Error::Io { action, path, source },

@@ -57,7 +57,7 @@ mod state;
 pub mod task;
 mod writer;
 
-pub use collection::{Collection, Entries, Entry, Page, RecallRow, Stats};
+pub use collection::{Collection, Entries, Page, RecallRow, Stats, StoredRecord};
 pub use compact::Compaction;
 pub use embedding_model::EmbeddingModel;
 pub use error::{Error, Result};
@@ -66,5 +66,5 @@ pub use ivf::{IndexOptions, IndexReport};
 pub use panoply_core::op::compute::Metric;
 pub use repair::Repair;
 pub use schema::{Options, Residency, Schema, Storage};
-pub use search::{Found, FoundMany, Hit, SearchOptions, SearchReport};
+pub use search::{Hit, SearchOptions, SearchReport, SearchResult, SearchResults};
 pub use task::Task;

@@ -133,14 +133,14 @@ pub struct TuneOptions {
 #[derive(Debug)]
 pub struct ExportOptions {
     pub path: PathBuf,
-    pub target: Target,
+    pub target: ExportTarget,
     pub overwrite: bool,
     pub format: Format,
 }
 
 /// The destination of exported records.
 #[derive(Debug)]
-pub enum Target {
+pub enum ExportTarget {
     /// JSON lines on the standard output.
     Screen,
     File {
@@ -153,13 +153,13 @@ pub enum Target {
 #[derive(Debug)]
 pub struct DeleteOptions {
     pub path: PathBuf,
-    pub what: Doomed,
+    pub what: DeleteSelection,
     pub format: Format,
 }
 
 /// The records to delete.
 #[derive(Debug)]
-pub enum Doomed {
+pub enum DeleteSelection {
     Records(Vec<String>),
     Passing(Filter),
     Collection { confirmed: bool },
@@ -232,6 +232,11 @@ impl VectorsOptions {
     pub fn resolve(arguments: VectorsArguments) -> Result<VectorsOptions, Failure> {
         let generate = matches!(&arguments.command, VectorsCommand::Create(create) if create.generate);
         let key = key_source(arguments.key, generate)?;
+        if let (Some(key), VectorsCommand::Import(import)) = (&key, &arguments.command)
+            && import.file.as_os_str() == "-"
+        {
+            key.expect_no_input("the collection's new rows")?;
+        }
         Ok(VectorsOptions { command: VectorsOption::resolve(arguments.command)?, key })
     }
 }
@@ -459,7 +464,7 @@ fn export(arguments: ExportArguments) -> Result<ExportOptions, Failure> {
         if arguments.json || arguments.records.is_some() {
             return Err(Failure::Usage("-: the standard output has the records, and room for nothing else".to_owned()));
         }
-        Target::Screen
+        ExportTarget::Screen
     } else {
         let kind = kind_of("FILE", &arguments.file)?;
         if let Some(records) = &arguments.records
@@ -468,16 +473,16 @@ fn export(arguments: ExportArguments) -> Result<ExportOptions, Failure> {
             let reason = format!("--records: expected another file than {}, which gets the vectors", records.display());
             return Err(Failure::Usage(reason));
         }
-        Target::File { path: arguments.file, kind, records: arguments.records }
+        ExportTarget::File { path: arguments.file, kind, records: arguments.records }
     };
     Ok(ExportOptions { path: arguments.path, target, overwrite: arguments.overwrite, format: format(arguments.json) })
 }
 
 fn delete(arguments: DeleteArguments) -> Result<DeleteOptions, Failure> {
     let what = match filter(arguments.filter.as_deref())? {
-        Some(filter) => Doomed::Passing(filter),
-        None if arguments.id.is_empty() => Doomed::Collection { confirmed: arguments.yes },
-        None => Doomed::Records(arguments.id),
+        Some(filter) => DeleteSelection::Passing(filter),
+        None if arguments.id.is_empty() => DeleteSelection::Collection { confirmed: arguments.yes },
+        None => DeleteSelection::Records(arguments.id),
     };
     Ok(DeleteOptions { path: arguments.path, what, format: format(arguments.json) })
 }

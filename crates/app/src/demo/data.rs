@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use lz4_flex::frame::FrameDecoder;
 use panoply::vector::Filter;
-use panoply::vector::formats::{Batch, NpyReader, Paired, Reader};
+use panoply::vector::formats::{Batch, NpyReader, PairedReader, VectorReader};
 use serde_json::Value;
 
 const VECTORS: &str = "debian-packages.npy";
@@ -73,12 +73,12 @@ impl Data {
     }
 
     fn assemble(
-        vectors: Box<dyn Reader>,
+        vectors: Box<dyn VectorReader>,
         records: Box<dyn Read + Send>,
-        queries: Box<dyn Reader>,
+        queries: Box<dyn VectorReader>,
         texts: &str,
     ) -> Result<Data> {
-        let packages = all(Box::new(Paired::new(vectors, records))).context(VECTORS)?;
+        let packages = all(Box::new(PairedReader::new(vectors, records))).context(VECTORS)?;
         let queries = all(queries).context(QUERY_VECTORS)?;
         let dimension = packages.vectors.len() / packages.ids.len().max(1);
         let questions = questions(texts, &queries, dimension).context(QUERY_TEXTS)?;
@@ -87,12 +87,12 @@ impl Data {
     }
 }
 
-fn array(stream: impl Read + Send + 'static) -> Result<Box<dyn Reader>> {
+fn array(stream: impl Read + Send + 'static) -> Result<Box<dyn VectorReader>> {
     Ok(Box::new(NpyReader::new(stream, None)?))
 }
 
 /// Reads all rows.
-fn all(mut reader: Box<dyn Reader>) -> Result<Batch> {
+fn all(mut reader: Box<dyn VectorReader>) -> Result<Batch> {
     let mut all = Batch::default();
     while let Some(batch) = reader.next_batch(1 << 12)? {
         all.ids.extend(batch.ids);

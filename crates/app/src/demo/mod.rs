@@ -33,30 +33,30 @@ const QUESTIONS_COMPARED: usize = 3;
 
 /// All results of the demonstration, in the form of the JSON output.
 #[derive(Serialize)]
-struct Findings {
+struct DemoReport {
     rows: usize,
     dimension: usize,
     /// The time to build the collection: from vectors in memory until the rows are where they are
     /// searched.
     build_ms: f64,
-    questions: Vec<Answer>,
+    questions: Vec<DemoAnswer>,
     /// The time of one search by a plain loop over all rows, on one thread.
     plain_loop_ms: f64,
     devices: Vec<Trial>,
     /// Devices that could not take part.
-    unfit: Vec<Unfit>,
+    unfit: Vec<UnfitDevice>,
 }
 
 /// A device that could not take part, and why.
 #[derive(Serialize)]
-struct Unfit {
+struct UnfitDevice {
     device: String,
     reason: String,
 }
 
 /// A question and the hits of the first device.
 #[derive(Serialize)]
-struct Answer {
+struct DemoAnswer {
     text: String,
     filter: Option<String>,
     hits: Vec<Package>,
@@ -92,11 +92,11 @@ pub fn run(options: &DemoOptions, screen: &mut Screen) -> Result<(), Failure> {
                 }
                 trials.push(trial);
             }
-            Err(reason) => unfit.push(Unfit { device: device.id.to_string(), reason: format!("{reason:#}") }),
+            Err(reason) => unfit.push(UnfitDevice { device: device.id.to_string(), reason: format!("{reason:#}") }),
         }
     }
     waiting.finish_and_clear();
-    let findings = Findings {
+    let findings = DemoReport {
         rows: data.ids.len(),
         dimension: data.dimension,
         build_ms: build_ms.unwrap_or(0.0),
@@ -124,9 +124,9 @@ fn ask(data: &mut Data, options: &DemoOptions, runtime: &Runtime) -> Result<(), 
     Ok(())
 }
 
-fn answer((question, hits): (&data::Question, Vec<Hit>)) -> Answer {
+fn answer((question, hits): (&data::Question, Vec<Hit>)) -> DemoAnswer {
     let package = |hit: Hit| Package { id: hit.id, score: hit.score, metadata: hit.metadata };
-    Answer {
+    DemoAnswer {
         text: question.text.clone(),
         filter: question.filter_text.clone(),
         hits: hits.into_iter().map(package).collect(),
@@ -134,7 +134,7 @@ fn answer((question, hits): (&data::Question, Vec<Hit>)) -> Answer {
 }
 
 /// Fails if no device took part, or if a device's hits differ from those of the plain loop.
-fn all_agree(findings: &Findings) -> Result<(), Failure> {
+fn all_agree(findings: &DemoReport) -> Result<(), Failure> {
     if findings.devices.is_empty() {
         return Err(Failure::Run(anyhow::anyhow!("no device could take part")));
     }

@@ -36,7 +36,7 @@ pub struct TextModel {
 impl TextModel {
     /// Loads a model and its vocabulary.
     pub fn load(runtime: &Runtime, file: &Path, vocabulary: Option<&Path>) -> Result<TextModel, Failure> {
-        let model = Model::load(runtime, file).map_err(anyhow::Error::new)?;
+        let model = super::load(runtime, file)?;
         Ok(TextModel { model, tokenizer: tokenizer_of(file, vocabulary)? })
     }
 

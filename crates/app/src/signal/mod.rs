@@ -20,7 +20,7 @@ use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use panoply::prelude::*;
 use panoply::signal::Window;
-use panoply::signal::recording::{Layout, Reader, RecordingError};
+use panoply::signal::recording::{RecordingError, RecordingReader, SampleLayout};
 
 use crate::configuration::signal::{Recording, SignalOptions};
 use crate::failure::{Failure, warn};
@@ -43,10 +43,10 @@ pub fn run(options: &SignalOptions, screen: &mut Screen) -> Result<(), Failure> 
     }
 }
 
-fn opened(recording: &Recording) -> Result<Reader<BufReader<File>>> {
+fn opened(recording: &Recording) -> Result<RecordingReader<BufReader<File>>> {
     let reader = match &recording.raw {
-        Some(layout) => Reader::open_raw(&recording.file, *layout, BLOCK),
-        None => Reader::open(&recording.file, BLOCK),
+        Some(layout) => RecordingReader::open_raw(&recording.file, *layout, BLOCK),
+        None => RecordingReader::open(&recording.file, BLOCK),
     };
     let reader = reader.and_then(|reader| if recording.pairs { reader.pairs() } else { Ok(reader) });
     reader.with_context(|| format!("{} cannot be read", recording.file.display()))
@@ -132,7 +132,7 @@ fn ascending<T: Copy>(bins: &[T], complex: bool) -> Vec<T> {
 }
 
 /// Returns the lowest and the highest frequency of a recording's spectrum.
-fn frequencies(layout: &Layout) -> (f64, f64) {
+fn frequencies(layout: &SampleLayout) -> (f64, f64) {
     let half = layout.rate_hz / 2.0;
     if layout.complex { (layout.centre_hz - half, layout.centre_hz + half) } else { (0.0, half) }
 }

@@ -39,7 +39,7 @@ const BAR_START: usize = 23;
 const BAR_WIDTH_MAX: usize = 60;
 
 #[derive(Serialize)]
-struct Findings {
+struct RealtimeReport {
     period_us: u64,
     samples_per_period: usize,
     rate_hz: f64,
@@ -88,7 +88,7 @@ pub fn run(options: &RealtimeOptions, screen: &mut Screen) -> Result<(), Failure
     }
 }
 
-fn measured(options: &RealtimeOptions) -> Result<Findings> {
+fn measured(options: &RealtimeOptions) -> Result<RealtimeReport> {
     let mut policy = Policy { priority: options.priority, cpus: None, lock_memory: options.priority.is_some() };
     if let Some(cpu) = options.cpu {
         policy = policy.on(CpuSet::from_cpus([cpu]).map_err(|error| anyhow!("--cpu: {error}"))?);
@@ -111,7 +111,7 @@ fn measured(options: &RealtimeOptions) -> Result<Findings> {
 }
 
 /// The receiver's results over all periods.
-struct Received {
+struct ReceiverResults {
     standing: Standing,
     deadlines: Deadlines,
     decoded: u64,
@@ -120,7 +120,7 @@ struct Received {
     behind_host: Option<Duration>,
 }
 
-fn received(options: &RealtimeOptions, policy: &Policy) -> Result<Received> {
+fn received(options: &RealtimeOptions, policy: &Policy) -> Result<ReceiverResults> {
     let mut receiver = ReceiverThread::new(options.samples)?;
     for _ in 0..PERIODS_WARM {
         receiver.period()?;
@@ -142,7 +142,7 @@ fn received(options: &RealtimeOptions, policy: &Policy) -> Result<Received> {
     let behind = lost();
     bar.finish_and_clear();
     let since = |(before, now): (Duration, Duration)| now.saturating_sub(before);
-    Ok(Received {
+    Ok(ReceiverResults {
         standing,
         deadlines: ticker.deadlines().clone(),
         decoded: receiver.decoded,
@@ -255,12 +255,12 @@ fn samples(here: &mut Here, taps: &Tensor, sent: &[u8]) -> Result<Vec<Complex64>
     Ok(wave)
 }
 
-fn findings(options: &RealtimeOptions, received: &Received) -> Findings {
-    let Received { standing, deadlines, .. } = received;
+fn findings(options: &RealtimeOptions, received: &ReceiverResults) -> RealtimeReport {
+    let ReceiverResults { standing, deadlines, .. } = received;
     let own_ns = if deadlines.own_ns.count() > 0 { &deadlines.own_ns } else { &deadlines.work_ns };
     let mean_s = own_ns.mean() / 1e9;
     let us = |time: Duration| time.as_micros() as u64;
-    Findings {
+    RealtimeReport {
         period_us: options.period.as_micros() as u64,
         samples_per_period: options.samples,
         rate_hz: options.samples as f64 / options.period.as_secs_f64(),
@@ -290,7 +290,7 @@ fn quantiles(histogram: &Histogram) -> Quantiles {
     Quantiles { median: us(0.5), p99: us(0.99), p9999: us(0.9999), max: histogram.max() as f64 / 1e3 }
 }
 
-fn print(findings: &Findings, screen: &mut Screen) -> Result<(), Failure> {
+fn print(findings: &RealtimeReport, screen: &mut Screen) -> Result<(), Failure> {
     screen.line(screen.strong(&format!(
         "{} samples every {} µs: {} a second",
         findings.samples_per_period,
@@ -339,7 +339,7 @@ fn bars(buckets: &[(f64, u64)], width: usize) -> Vec<(f64, u64, String)> {
 
 /// Formats the time that the thread lost to other threads and to the host, as far as the system
 /// reports it.
-fn elsewhere(findings: &Findings) -> String {
+fn elsewhere(findings: &RealtimeReport) -> String {
     let told = |what: &str, time: Option<u64>| time.map(|us| format!("{:.2} ms {what}", us as f64 / 1e3));
     let told =
         [told("behind other threads", findings.behind_threads_us), told("taken by the host", findings.behind_host_us)];

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 use panoply::prelude::*;
-use panoply::signal::recording::Layout;
+use panoply::signal::recording::SampleLayout;
 use panoply::signal::{Frames, Stft};
 use serde::Serialize;
 
@@ -26,8 +26,8 @@ const SHADES: [char; 10] = [' ', '.', ':', '-', '=', '+', '*', '#', '%', '@'];
 
 /// Rows of powers in order of time. All rows cover equally many samples, except that the last may
 /// cover fewer.
-struct Rows {
-    layout: Layout,
+struct PowerRows {
+    layout: SampleLayout,
     samples: u64,
     not_finite: u64,
     /// In decibels, by ascending frequency.
@@ -35,7 +35,7 @@ struct Rows {
 }
 
 #[derive(Serialize)]
-struct Findings {
+struct WaterfallReport {
     recording: String,
     rate_hz: f64,
     centre_hz: f64,
@@ -76,7 +76,7 @@ pub fn run(options: &WaterfallOptions, screen: &mut Screen) -> Result<(), Failur
 
 /// Computes the mean powers. Whenever there are too many rows, neighbouring rows are merged in
 /// pairs. A long recording therefore ends with between half of `rows` and `rows` rows.
-fn gathered(options: &WaterfallOptions, runtime: &Runtime) -> Result<Rows> {
+fn gathered(options: &WaterfallOptions, runtime: &Runtime) -> Result<PowerRows> {
     let mut reader = opened(&options.recording)?;
     let (layout, bar) = (*reader.layout(), progress(reader.samples_left(), "samples"));
     let frames = Frames::new(&hann(options.bins)?, options.bins);
@@ -116,7 +116,7 @@ fn gathered(options: &WaterfallOptions, runtime: &Runtime) -> Result<Rows> {
         let mean: Vec<f32> = sum.iter().map(|sum| decibels(sum / *count as f32)).collect();
         ascending(&mean, layout.complex)
     };
-    Ok(Rows { layout, samples, not_finite, rows: sums.iter().map(row).collect() })
+    Ok(PowerRows { layout, samples, not_finite, rows: sums.iter().map(row).collect() })
 }
 
 /// Merges neighbouring rows in pairs.
@@ -140,9 +140,9 @@ fn range(rows: &[Vec<f32>]) -> (f32, f32) {
     (finite().fold(f32::INFINITY, f32::min).max(high - DEPTH_DB).min(high - 1.0), high)
 }
 
-fn findings(options: &WaterfallOptions, rows: &Rows, weakest_db: f32, strongest_db: f32) -> Findings {
+fn findings(options: &WaterfallOptions, rows: &PowerRows, weakest_db: f32, strongest_db: f32) -> WaterfallReport {
     let (lowest_hz, highest_hz) = frequencies(&rows.layout);
-    Findings {
+    WaterfallReport {
         recording: options.recording.file.display().to_string(),
         rate_hz: rows.layout.rate_hz,
         centre_hz: rows.layout.centre_hz,
@@ -162,7 +162,7 @@ fn share(value: f32, low: f32, high: f32) -> f32 {
     ((value - low) / (high - low)).clamp(0.0, 1.0)
 }
 
-fn print(findings: &Findings, rows: &[Vec<f32>], screen: &mut Screen) -> Result<(), Failure> {
+fn print(findings: &WaterfallReport, rows: &[Vec<f32>], screen: &mut Screen) -> Result<(), Failure> {
     let title = format!("{}: {:.3} s at {}", findings.recording, findings.seconds, hertz(findings.rate_hz));
     screen.line(screen.strong(&title))?;
     let (low, high, width) = (findings.weakest_db, findings.strongest_db, screen.width().saturating_sub(12));
@@ -189,7 +189,7 @@ fn painted(rows: &[Vec<f32>], low: f32, high: f32) -> Picture {
     picture
 }
 
-fn drawn(findings: &Findings, png: &[u8]) -> String {
+fn drawn(findings: &WaterfallReport, png: &[u8]) -> String {
     let [left, top, width, height] = chart::AREA;
     let (x, y) = findings.axes();
     let body = format!(
@@ -202,7 +202,7 @@ fn drawn(findings: &Findings, png: &[u8]) -> String {
     document(&title, &body)
 }
 
-impl Findings {
+impl WaterfallReport {
     /// The axes of frequency and of time.
     fn axes(&self) -> (Axis, Axis) {
         (Axis::frequency(self.lowest_hz, self.highest_hz), Axis::time(self.seconds))

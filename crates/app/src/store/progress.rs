@@ -17,12 +17,12 @@ pub fn bar(bytes: Option<u64>, message: &'static str) -> ProgressBar {
 }
 
 /// A source or an output that counts the bytes passing through.
-pub struct Counted<'a, T> {
+pub struct CountedStream<'a, T> {
     pub inner: T,
     pub bar: &'a ProgressBar,
 }
 
-impl<T: Read> Read for Counted<'_, T> {
+impl<T: Read> Read for CountedStream<'_, T> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(bytes)?;
         self.bar.inc(read as u64);
@@ -30,7 +30,7 @@ impl<T: Read> Read for Counted<'_, T> {
     }
 }
 
-impl<T: Write> Write for Counted<'_, T> {
+impl<T: Write> Write for CountedStream<'_, T> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.inner.write(bytes)?;
         self.bar.inc(written as u64);

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use panoply::store::MasterKey;
-use panoply::vector::formats::{self, ColumnNames, Reader};
+use panoply::vector::formats::{self, ColumnNames, VectorReader};
 use panoply::vector::{Collection, Filter, Options, Residency};
 use panoply::{DeviceId, DeviceInfo, Runtime};
 
@@ -62,7 +62,7 @@ fn read_key(source: &KeySource) -> Result<MasterKey, Failure> {
     keys::read(source)
 }
 
-fn open_file(path: &Path, columns: &ColumnNames) -> Result<Box<dyn Reader>, Failure> {
+fn open_file(path: &Path, columns: &ColumnNames) -> Result<Box<dyn VectorReader>, Failure> {
     Ok(formats::open(path, columns).with_context(|| format!("{} cannot be read", path.display()))?)
 }
 
@@ -72,7 +72,11 @@ pub(super) fn queries_of(path: &Path, dimension: usize) -> Result<Vec<f32>, Fail
 }
 
 /// Reads all vectors, one after the other.
-pub(super) fn queries_from(mut reader: Box<dyn Reader>, dimension: usize, name: &str) -> Result<Vec<f32>, Failure> {
+pub(super) fn queries_from(
+    mut reader: Box<dyn VectorReader>,
+    dimension: usize,
+    name: &str,
+) -> Result<Vec<f32>, Failure> {
     expect_dimension(reader.as_ref(), dimension, name)?;
     let mut queries = Vec::new();
     let damaged = || format!("{name} cannot be read");
@@ -92,7 +96,7 @@ pub(super) fn check_filter(filter: Option<&Filter>, collection: &Collection) -> 
     Ok(filter.map_or(Ok(()), |filter| collection.check_filter_types(filter))?)
 }
 
-pub(super) fn expect_dimension(reader: &dyn Reader, expected: usize, name: &str) -> Result<(), Failure> {
+pub(super) fn expect_dimension(reader: &dyn VectorReader, expected: usize, name: &str) -> Result<(), Failure> {
     match reader.dimension() {
         Some(got) if got != expected => Err(Failure::Run(anyhow::anyhow!(
             "{name} has vectors of {got} components, the collection of {expected}; take another file, or make a \

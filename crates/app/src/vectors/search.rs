@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::Context;
 use panoply::Runtime;
 use panoply::vector::formats::{self, ColumnNames, FileKind};
-use panoply::vector::{Collection, Error, FoundMany, Hit, Options, SearchOptions as Wanted, SearchReport};
+use panoply::vector::{Collection, Error, Hit, Options, SearchOptions as Wanted, SearchReport, SearchResults};
 use serde_json::{Value, json};
 
 use super::{check_filter, counted, device_of, grouped, key_of, queries_from, queries_of, residency_on, start};
@@ -74,7 +74,7 @@ pub fn run(options: &SearchOptions, key: Option<&KeySource>, screen: &mut Screen
         Some(own_id) if options.rerank.is_some() => others_ranked(&collection, &queries, &wanted, own_id, options)?,
         _ if queries.len() == dimension => {
             let found = collection.search(&queries, &wanted)?;
-            FoundMany { hits: vec![found.hits], report: found.report }
+            SearchResults { hits: vec![found.hits], report: found.report }
         }
         _ => collection.search_many(&queries, &wanted)?,
     };
@@ -101,7 +101,7 @@ fn others_ranked(
     wanted: &Wanted,
     own_id: &str,
     options: &SearchOptions,
-) -> Result<FoundMany, Failure> {
+) -> Result<SearchResults, Failure> {
     let page = options.k.max(RANKED_PAGE_MIN);
     let enough = options.offset.saturating_add(options.k);
     let mut hits = Vec::new();
@@ -111,7 +111,7 @@ fn others_ranked(
         let is_last = found.hits.len() < page;
         hits.extend(found.hits.into_iter().filter(|hit| hit.id != own_id));
         if is_last || hits.len() >= enough {
-            return Ok(FoundMany { hits: vec![hits], report: found.report });
+            return Ok(SearchResults { hits: vec![hits], report: found.report });
         }
         next.offset += page;
     }
@@ -138,7 +138,7 @@ fn queries(query: &Query, collection: &Collection, runtime: &Runtime) -> Result<
             Some(entry) => Ok(entry.vector),
             None => {
                 let all =
-                    collection.path().map(|path| format!("; `panoply vectors export {} -` lists all", path.display()));
+                    collection.path().map(|path| format!("; `panoply vectors ids {}` lists all ids", path.display()));
                 Err(Failure::Run(anyhow::anyhow!("there is no record `{id}`{}", all.unwrap_or_default())))
             }
         },
@@ -189,7 +189,7 @@ fn vector_in(source: impl Read, name: &str) -> Result<Vec<f32>, Failure> {
     Ok(serde_json::from_str(&text).with_context(|| format!("{name} is not a JSON list of numbers"))?)
 }
 
-fn document(found: &FoundMany, ms: f64) -> Value {
+fn document(found: &SearchResults, ms: f64) -> Value {
     let hit = |hit: &Hit| json!({"id": hit.id, "score": hit.score, "metadata": hit.metadata});
     let hits = |hits: &Vec<Hit>| json!({"hits": hits.iter().map(hit).collect::<Vec<_>>()});
     let SearchReport { devices, scanned_rows, spilled_rows, ops, fallback, .. } = &found.report;
@@ -204,7 +204,7 @@ fn document(found: &FoundMany, ms: f64) -> Value {
     })
 }
 
-fn print(found: &FoundMany, ms: f64, screen: &mut Screen) -> Result<(), Failure> {
+fn print(found: &SearchResults, ms: f64, screen: &mut Screen) -> Result<(), Failure> {
     let all = || found.hits.iter().flatten();
     let widest = ID_WIDTH_MAX.min(screen.width().saturating_sub(SCORE_WIDTH + METADATA_WIDTH_MIN + 4));
     let width = all().map(|hit| columns(&shortened(&hit.id, widest))).max().unwrap_or(0).max(2);
@@ -235,7 +235,7 @@ fn score_text(score: f32) -> String {
     if plain { format!("{score:.4}") } else { format!("{score:.2e}") }
 }
 
-fn summary(found: &FoundMany, ms: f64) -> String {
+fn summary(found: &SearchResults, ms: f64) -> String {
     let report = &found.report;
     let hits: usize = found.hits.iter().map(Vec::len).sum();
     let devices: Vec<String> = report.devices.iter().map(ToString::to_string).collect();

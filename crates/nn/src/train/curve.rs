@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 /// One line of the picture.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Line {
+pub struct Series {
     /// The name of the line.
     pub name: String,
     /// The name of the axis below, which counts in whole numbers: `step` or `epoch`.
@@ -40,7 +40,7 @@ pub fn round_marks(low: f64, high: f64, steps_max: usize, step_min: f64) -> (Vec
 }
 
 /// Draws the lines below each other, each with its own axes.
-pub fn svg(title: &str, lines: &[Line]) -> String {
+pub fn svg(title: &str, lines: &[Series]) -> String {
     let mut text = String::new();
     let height = HEIGHT * lines.len().max(1) as f64 + 40.0;
     // Writing into a string cannot fail.
@@ -57,7 +57,7 @@ pub fn svg(title: &str, lines: &[Line]) -> String {
     text
 }
 
-fn panel(text: &mut String, line: &Line, top: f64, colour: &str) {
+fn panel(text: &mut String, line: &Series, top: f64, colour: &str) {
     let points: Vec<(f64, f64)> = thinned(&line.points);
     let (left, right, bottom) = (MARGIN, WIDTH - RIGHT, top + HEIGHT - 56.0);
     let head = top + 24.0;
@@ -138,14 +138,14 @@ mod tests {
         assert_eq!(round_marks(-0.1, 0.25, 4, 0.0), (vec![-0.1, 0.0, 0.1, 0.2], 1));
         assert_eq!(round_marks(0.5, 1.5, 8, 1.0), (vec![1.0], 0));
         assert!(round_marks(f64::NAN, 1.0, 8, 0.0).0.is_empty());
-        let line = Line { name: "loss".to_owned(), counted: "epoch", points: vec![(1.0, 0.04), (30.0, 0.9)] };
+        let line = Series { name: "loss".to_owned(), counted: "epoch", points: vec![(1.0, 0.04), (30.0, 0.9)] };
         let picture = svg("title", &[line]);
         assert!(picture.contains(">25</text>") && picture.contains(">epoch</text>") && picture.contains("rotate(-90"));
     }
 
     #[test]
     fn a_picture_has_its_lines_and_no_markup_of_others() {
-        let line = |name: &str, points: Vec<(f64, f64)>| Line { name: name.to_owned(), counted: "step", points };
+        let line = |name: &str, points: Vec<(f64, f64)>| Series { name: name.to_owned(), counted: "step", points };
         let many: Vec<(f64, f64)> = (0..10_000).map(|step| (f64::from(step), 1.0 / f64::from(step + 1))).collect();
         let picture = svg(
             "a <b> & c",

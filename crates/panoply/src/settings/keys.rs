@@ -14,7 +14,7 @@ use crate::spelling::nearest;
 pub(super) const SECTIONS: &[&str] = &["devices", "limits", "routing", "batching", "health", "crypto"];
 
 /// One key. `set` returns `None` for a value that it does not accept.
-pub(super) struct Key {
+pub(super) struct SettingKey {
     pub(super) section: &'static str,
     pub(super) name: &'static str,
     pub(super) expected: &'static str,
@@ -31,7 +31,7 @@ const VERIFY: &str = "a table such as { every = 100 }, with at least 1; `wait_ma
 /// A key that stores a converted value in a field of the settings.
 macro_rules! key {
     ($section:literal, $name:literal, $expected:expr, $convert:ident => $($field:ident).+) => {
-        Key {
+        SettingKey {
             section: $section,
             name: $name,
             expected: $expected,
@@ -43,7 +43,7 @@ macro_rules! key {
     };
 }
 
-pub(super) const KEYS: &[Key] = &[
+pub(super) const KEYS: &[SettingKey] = &[
     key!("crypto", "provider", "\"fastest\" or \"aws-lc\"", provider => open.crypto_provider),
     key!("devices", "only", "a list of APIs, such as [\"cpu\", \"cuda\"]", apis => only),
     key!("devices", "leave_out", "a list of devices, such as [\"cuda:1\"]", devices => leave_out),
@@ -90,6 +90,27 @@ pub(super) fn suggestion(wrong: &str, known: &[&str]) -> String {
     match nearest(wrong, known) {
         Some(name) => format!("did you mean `{name}`?"),
         None => format!("expected one of {}", known.join(", ")),
+    }
+}
+
+/// Returns a value as a message quotes it. Lists are abbreviated after a few elements.
+pub(super) fn shown(value: &Value) -> String {
+    const ELEMENTS_MAX: usize = 4;
+    match value {
+        Value::String(text) => format!("{text:?}"),
+        Value::Integer(number) => number.to_string(),
+        // With a point, as TOML writes floats.
+        Value::Float(number) => format!("{number:?}"),
+        Value::Boolean(flag) => flag.to_string(),
+        Value::Datetime(time) => time.to_string(),
+        Value::Array(values) => {
+            let mut elements: Vec<String> = values.iter().take(ELEMENTS_MAX).map(shown).collect();
+            if values.len() > ELEMENTS_MAX {
+                elements.push("…".to_owned());
+            }
+            format!("[{}]", elements.join(", "))
+        }
+        Value::Table(_) => "a table".to_owned(),
     }
 }
 

@@ -104,11 +104,13 @@ pub enum SettingsError {
         source: std::io::Error,
     },
     /// The file is not TOML.
-    #[error("{}: {message}", path.display())]
+    #[error("{}{}: {message}", path.display(), line.map_or_else(String::new, |line| format!(", line {line}")))]
     Syntax {
         /// The file.
         path: PathBuf,
-        /// Where and why.
+        /// The number of the line, counted from 1, if the parser names a place.
+        line: Option<usize>,
+        /// The fault.
         message: String,
     },
     /// A key does not exist.
@@ -195,10 +197,10 @@ impl Settings {
     pub fn from_file(path: &Path) -> Result<Settings, SettingsError> {
         let unreadable = |source| SettingsError::Unreadable { path: path.to_owned(), source };
         let text = read_text(path, FILE_BYTES_MAX).map_err(unreadable)?;
-        let table: Table = text.parse().map_err(|error: toml::de::Error| {
-            let before = error.span().map_or("", |span| text.get(..span.start).unwrap_or_default());
-            let message = format!("line {}: {}", before.matches('\n').count() + 1, error.message());
-            SettingsError::Syntax { path: path.to_owned(), message }
+        let table: Table = text.parse().map_err(|error: toml::de::Error| SettingsError::Syntax {
+            path: path.to_owned(),
+            line: error.span().map(|span| line_of(&text, span.start)),
+            message: error.message().to_owned(),
         })?;
         let mut settings = Settings::default();
         settings.set_from_table(&table, &path.display().to_string())?;
@@ -248,7 +250,7 @@ impl Settings {
                 return Err(SettingsError::UnknownKey { origin, key, suggestion });
             }
             let Value::Table(content) = content else {
-                let (origin, key, got) = (origin.to_owned(), section.clone(), content.to_string());
+                let (origin, key, got) = (origin.to_owned(), section.clone(), keys::shown(content));
                 return Err(SettingsError::BadValue { origin, key, expected: "a section", got });
             };
             for (key, value) in content {
@@ -266,7 +268,7 @@ impl Settings {
             return Err(SettingsError::UnknownKey { origin: origin.to_owned(), key, suggestion });
         };
         let bad = || {
-            let (origin, got) = (origin.to_owned(), value.to_string());
+            let (origin, got) = (origin.to_owned(), keys::shown(value));
             SettingsError::BadValue { origin, key: key.clone(), expected: known.expected, got }
         };
         (known.set)(self, value).ok_or_else(bad)?;
@@ -282,6 +284,11 @@ fn file_in_use() -> Option<(PathBuf, bool)> {
         Some(path) => Some((path, true)),
         None => Path::new(FILE_NAME).exists().then(|| (PathBuf::from(FILE_NAME), false)),
     }
+}
+
+/// The number of the line that a byte of the text is in, counted from 1.
+fn line_of(text: &str, byte: usize) -> usize {
+    1 + text.bytes().take(byte).filter(|byte| *byte == b'\n').count()
 }
 
 impl Strategy {
@@ -386,7 +393,10 @@ mod tests {
                 other => panic!("{text}: {other}"),
             }
         }
-        assert!(parse("limits = 3\n").is_err());
+        let error = parse("limits = 3\n").unwrap_err().to_string();
+        assert!(error.ends_with("expected a section, got 3"), "{error}");
+        let error = parse("[devices]\nonly = [1, \"a\", 0.5, true, 2]\n").unwrap_err().to_string();
+        assert!(error.ends_with("got [1, \"a\", 0.5, true, …]"), "{error}");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::BinaryHeap;
 
-use super::{Collection, Entry};
+use super::{Collection, StoredRecord};
 use crate::error::{Error, Result};
 use crate::filter::{Filter, TypedField};
 use crate::search::{passes, passing};
@@ -13,7 +13,7 @@ use crate::task::Task;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Page {
     /// The records.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<StoredRecord>,
     /// The last id of this page, after which the next page begins; `None` on the last page.
     pub next: Option<String>,
 }
@@ -86,7 +86,7 @@ impl Collection {
         found.truncate(limit);
         let entry = |(id, place, row): &(&str, usize, u32)| {
             let segment = &snapshot.segments[*place];
-            Entry { id: (*id).to_owned(), vector: segment.vector(*row), metadata: segment.metadata(*row) }
+            StoredRecord { id: (*id).to_owned(), vector: segment.vector(*row), metadata: segment.metadata(*row) }
         };
         let next = found.last().filter(|_| more).map(|(id, _, _)| (*id).to_owned());
         Ok(Page { entries: found.iter().map(entry).collect(), next })

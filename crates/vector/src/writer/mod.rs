@@ -27,7 +27,7 @@ use crate::error::{Error, Failure, Result};
 use crate::folder::{Folder, ListedSegment, Manifest};
 use crate::ivf::Centroids;
 use crate::segment::Segment;
-use crate::state::{Shared, Snapshot};
+use crate::state::{CollectionState, Snapshot};
 use crate::task::{Task, task};
 
 /// Maximum number of changes in the writer's queue.
@@ -42,24 +42,24 @@ pub(crate) struct WriterHandle {
     thread: Option<JoinHandle<()>>,
     /// Bytes of the unanswered changes.
     waiting_bytes: Arc<AtomicUsize>,
-    shared: Arc<Shared>,
+    shared: Arc<CollectionState>,
 }
 
 /// A request to the writer.
 pub(crate) enum Command {
     /// A change; the answer is the number of records affected.
-    Write(Box<Change>, Done),
+    Write(Box<Change>, OnDone),
     /// Any other operation.
     Run(Box<dyn FnOnce(&mut Writer) + Send>),
     Stop,
 }
 
 /// Receives the outcome of a change.
-pub(crate) type Done = Box<dyn FnOnce(Result<usize>) + Send>;
+pub(crate) type OnDone = Box<dyn FnOnce(Result<usize>) + Send>;
 
 /// The writer's own state.
 pub(crate) struct Writer {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<CollectionState>,
     pub(crate) manifest: Manifest,
     /// Oldest first; the last segment grows.
     pub(crate) segments: Vec<Segment>,
@@ -104,7 +104,7 @@ impl WriterHandle {
             answer.send(Err(Error::Busy { waiting_max: WAITING_BYTES_MAX, unit: "bytes of writes" }));
             return task;
         }
-        let done: Done = Box::new(move |result| {
+        let done: OnDone = Box::new(move |result| {
             drop(load);
             answer.send(result.map(convert));
         });
@@ -194,7 +194,7 @@ fn run_command<T: Send + 'static>(work: impl FnOnce(&mut Writer) -> Result<T> + 
 
 impl Writer {
     /// A writer without segments. Set the segments before it starts.
-    pub(crate) fn new(shared: Arc<Shared>, manifest: Manifest) -> Writer {
+    pub(crate) fn new(shared: Arc<CollectionState>, manifest: Manifest) -> Writer {
         Writer { shared, manifest, segments: Vec::new(), centroids: None, closed: false, stopped: None }
     }
 

@@ -1,4 +1,4 @@
-//! The name that somebody meant who misspelt it.
+//! Finds the known name that a misspelt one stands for.
 
 /// The known name that is most similar to `wrong`; `None` if none is similar enough.
 ///

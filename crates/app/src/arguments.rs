@@ -64,9 +64,11 @@ pub enum CommandArguments {
 }
 
 #[derive(Args, Debug)]
-#[command(after_help = "On Linux it also says which GPUs are on the PCI bus, with the kernel driver of each, and what keeps programs \
+#[command(
+    after_help = "On Linux it also says which GPUs are on the PCI bus, with the kernel driver of each, and what keeps programs \
     from one: another driver, a missing device node, a group that this user is not in, a container without it. A machine \
-    without the wanted devices is no error: the exit code is 0.")]
+    without the wanted devices is no error: the exit code is 0."
+)]
 pub struct DevicesArguments {
     /// Only devices of this API; may be given more than once
     #[arg(long, value_name = "API")]

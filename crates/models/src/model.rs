@@ -128,7 +128,9 @@ impl Outputs {
     pub fn get(&self, name: &str) -> Result<&Array> {
         let found = self.0.iter().find(|(known, _)| known == name);
         let names = || self.0.iter().map(|(name, _)| format!("{name:?}")).collect::<Vec<_>>().join(" or ");
-        found.map(|(_, array)| array).ok_or_else(|| Error::invalid("the name of an output", names(), format!("{name:?}")))
+        found
+            .map(|(_, array)| array)
+            .ok_or_else(|| Error::invalid("the name of an output", names(), format!("{name:?}")))
     }
 
     /// The first output. Most models have only one.

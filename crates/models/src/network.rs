@@ -205,12 +205,7 @@ impl Network {
 
     /// Measures each node: runs the network several times, one node after the other. Nodes whose
     /// results depend on nothing but the model are computed before and are left out.
-    pub fn profile(
-        &self,
-        runtime: &Runtime,
-        inputs: &[(&str, Value)],
-        options: &RunOptions,
-    ) -> Result<Vec<NodeTime>> {
+    pub fn profile(&self, runtime: &Runtime, inputs: &[(&str, Value)], options: &RunOptions) -> Result<Vec<NodeTime>> {
         let live: Vec<(&str, Live)> = inputs.iter().map(|(name, value)| (*name, Live::Value(value.clone()))).collect();
         let mut runs = Vec::with_capacity(PROFILE_RUNS);
         // The first run compiles kernels and brings weights to devices.

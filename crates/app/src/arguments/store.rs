@@ -270,11 +270,9 @@ pub struct RotateArguments {
 }
 
 #[derive(Args, Debug)]
-#[command(
-    after_help = "All of the objects are removed, or none. For example:\n  \
+#[command(after_help = "All of the objects are removed, or none. For example:\n  \
     panoply store rm safe letters/first.txt --key-file safe.key\n  \
-    panoply store rm safe --prefix letters/ --key-file safe.key"
-)]
+    panoply store rm safe --prefix letters/ --key-file safe.key")]
 pub struct RmArguments {
     #[command(flatten)]
     pub place: PlaceArguments,

@@ -93,11 +93,7 @@ impl Inventory {
     }
 
     /// The answers of backends, and the state of the workers of their devices.
-    pub fn of_reports(
-        reports: &[BackendReport],
-        workers: &[WorkerReport],
-        hardware: Option<Hardware>,
-    ) -> Inventory {
+    pub fn of_reports(reports: &[BackendReport], workers: &[WorkerReport], hardware: Option<Hardware>) -> Inventory {
         let backends = reports.iter().map(|report| backend(report, workers)).collect();
         Inventory { version: env!("CARGO_PKG_VERSION"), backends, hardware }
     }

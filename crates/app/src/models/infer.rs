@@ -150,7 +150,9 @@ fn on_onnxruntime(
         return Err(Failure::Usage(format!("{cause}on ONNX Runtime models are given arrays: expected --input")));
     };
     if options.profile {
-        return Err(Failure::Usage("--profile: expected a device of Panoply's own; ONNX Runtime gives no times".to_owned()));
+        return Err(Failure::Usage(
+            "--profile: expected a device of Panoply's own; ONNX Runtime gives no times".to_owned(),
+        ));
     }
     let started = Instant::now();
     let model = OnnxRuntimeModel::load(runtime, &options.model).map_err(anyhow::Error::new)?;
@@ -253,7 +255,8 @@ fn shown(outputs: &Outputs) -> Vec<Value> {
 }
 
 fn described(model: &Model) -> Value {
-    let port = |port: &Port| json!({ "name": port.name, "type": port.kind.map(|kind| kind.name()), "shape": shape(port) });
+    let port =
+        |port: &Port| json!({ "name": port.name, "type": port.kind.map(|kind| kind.name()), "shape": shape(port) });
     json!({
         "name": model.name(),
         "producer": model.producer(),

@@ -8,9 +8,9 @@ mod profile;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use panoply::Runtime;
 use panoply::inputs::picture::Picture;
 use panoply::inputs::text::Tokenizer;
-use panoply::Runtime;
 use panoply::models::{Error, Model};
 
 use crate::failure::Failure;

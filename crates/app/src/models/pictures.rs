@@ -3,13 +3,11 @@
 
 use std::path::{Path, PathBuf};
 
+use panoply::RunOptions;
 use panoply::inputs::picture::{Fit, Normalisation, Picture, Placement};
-use panoply::inputs::tasks::{
-    BoxForm, BoxLayout, Class, DetectOptions, Detection, Labels, classes, in_picture,
-};
+use panoply::inputs::tasks::{BoxForm, BoxLayout, Class, DetectOptions, Detection, Labels, classes, in_picture};
 use panoply::models::{Array, Dimension, Model, Outputs, Port, rows};
 use panoply::serve::tasks::{Detector, OPEN_SIDE, frame_of};
-use panoply::RunOptions;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -104,7 +102,8 @@ pub fn look(model: &Model, files: &[PathBuf], options: &InferOptions) -> Result<
     let (prepared, preprocessing) = prepare(model, files, normalisation, has_boxes)?;
     let name = model.inputs().first().map(|port| port.name.clone()).unwrap_or_default();
     let inputs: Vec<&Array> = prepared.iter().map(|one| &one.input).collect();
-    let (answers, batch) = answers(model, &name, &inputs, &run_options(options)).map_err(|error| refused_there(options, error))?;
+    let (answers, batch) =
+        answers(model, &name, &inputs, &run_options(options)).map_err(|error| refused_there(options, error))?;
     if let (Some(file), Some(answer)) = (&options.labels, answers.first()) {
         expect_labels(file, labels.len(), answer, has_boxes)?;
     }

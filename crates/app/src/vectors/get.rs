@@ -39,7 +39,9 @@ pub fn run(options: &GetOptions, key: Option<&KeySource>, screen: &mut Screen) -
         false => {
             screen.flush()?;
             let (missing, path) = (missing.join(", "), options.path.display());
-            Err(Failure::Run(anyhow::anyhow!("there is no record {missing}; `panoply vectors ids {path}` lists all ids")))
+            Err(Failure::Run(anyhow::anyhow!(
+                "there is no record {missing}; `panoply vectors ids {path}` lists all ids"
+            )))
         }
     }
 }

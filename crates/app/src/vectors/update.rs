@@ -22,7 +22,9 @@ pub fn run(options: &UpdateOptions, key: Option<&KeySource>, screen: &mut Screen
     let runtime = start()?;
     let collection = open(&options.path, key, &runtime)?;
     let update = || collection.update(&options.id, options.vector.as_deref(), options.metadata.clone());
-    Commit::announced(WORDS).make(|| update().map_err(|error| (error, true))).map_err(|(error, _)| told(options, error))?;
+    Commit::announced(WORDS)
+        .make(|| update().map_err(|error| (error, true)))
+        .map_err(|(error, _)| told(options, error))?;
     match options.format {
         Format::Json => screen.json(&json!({
             "path": path_text(&options.path),

@@ -74,7 +74,10 @@ fn several_pictures_run_as_a_batch_where_the_model_takes_one() {
         assert!(file.ends_with(&numbers), "{file:?}");
         let shown = String::from_utf8(run(&pictures).stdout).unwrap();
         assert!(shown.contains(&red) && shown.contains("2 × 2 RGB, channels first, f32"), "{shown}");
-        assert!(shown.contains(if batch == 2 { "2 pictures at once" } else { "one picture after the other" }), "{shown}");
+        assert!(
+            shown.contains(if batch == 2 { "2 pictures at once" } else { "one picture after the other" }),
+            "{shown}"
+        );
         std::fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -92,9 +92,9 @@ fn node_fault(node: &Node, vendor: &Vendor, hardware: &Hardware) -> Option<Strin
         (NodeState::Denied { group: Some(group) }, Some(_)) => Some(format!(
             "only the group {group} may open {path}: start the container with --group-add and this group's number"
         )),
-        (NodeState::Denied { group: Some(group) }, None) => Some(format!(
-            "only the group {group} may open {path}: `sudo usermod -aG {group} $USER`, then log in again"
-        )),
+        (NodeState::Denied { group: Some(group) }, None) => {
+            Some(format!("only the group {group} may open {path}: `sudo usermod -aG {group} $USER`, then log in again"))
+        }
         (NodeState::Denied { group: None }, _) => {
             Some(format!("this user may not open {path}: an administrator has to allow it"))
         }

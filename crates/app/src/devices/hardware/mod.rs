@@ -94,7 +94,8 @@ impl Hardware {
     /// The GPUs of the machine whose `sys`, `dev` and `etc` lie below `root`.
     pub fn read(root: &Path, may_open: MayOpen<'_>) -> Hardware {
         let topology = Topology::read(root);
-        let gpus = topology.devices().iter().filter(|device| device.kind == PciKind::Gpu && !device.is_virtual_function);
+        let gpus =
+            topology.devices().iter().filter(|device| device.kind == PciKind::Gpu && !device.is_virtual_function);
         let gpu = |device: &panoply::placement::PciDevice| {
             let known = vendors::by_id(device.vendor);
             let address = device.address.to_string();

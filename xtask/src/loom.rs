@@ -23,7 +23,7 @@ pub fn short_step(workspace: &Workspace) -> Result<Outcome> {
     step(workspace, Some(PREEMPTIONS_MAX))
 }
 
-/// Runs the loom tests over every schedule, but for tests that have a bound of their own.
+/// Runs the loom tests over every schedule, except for tests that have a bound of their own.
 pub fn whole_step(workspace: &Workspace) -> Result<Outcome> {
     step(workspace, None)
 }

@@ -7,6 +7,7 @@
 mod artifacts;
 mod audit;
 mod bench;
+mod book;
 mod bundle;
 mod check;
 mod dist;
@@ -15,6 +16,7 @@ mod kernels;
 mod loom;
 mod package;
 mod process;
+mod rounds;
 mod setup;
 mod steps;
 mod targets;
@@ -35,6 +37,7 @@ Usage: cargo xtask <command>
                         stops at the first failure unless told to keep going
   setup                 check the tools and packages that the tests need, and install what can be installed
   tidy [--json]         sizes, layering, circles of files, names of APIs, unsafe without a reason, unfinished work, riddles in comments, names in documents that do not exist
+  book                  the pages of docs/ as a book, if mdbook is installed; fails on dead links and pages without a line in SUMMARY.md
   valgrind [FILTER]...  under memcheck: unit tests of the core crate, the lock-free parts, and the CPU backend's team and memory;
                         with filters, the CPU backend's unit tests that match them
   audit [CHECK]...      licences, advisories, bans and sources of the dependencies (needs cargo-deny)
@@ -45,7 +48,7 @@ Usage: cargo xtask <command>
   bundle                a folder with the command, the conformance tests and a script, for a host without Rust
   dist                  an archive for people without Rust: the stripped command, manual pages, completions, licences, a checksum
   package               pack every published crate, and type-check it from its archive
-  bench [ARGUMENT]...   the runtime's benchmarks, then `panoply bench` with the arguments given
+  bench [ARGUMENT]...   the benchmarks of the runtime and of pipelines, then `panoply bench` with the arguments given
   figures [FILE]...     the speed targets, as ratios, beside docs/figures.jsonl: measured on this CPU, or read
                         from what `sh run.sh figures` of the bundle printed; fails where one fell by more than a tenth;
                         --record keeps the new ratios, --rounds N takes turns with the peers so often [default: 3]
@@ -70,6 +73,7 @@ fn dispatch(arguments: &[&str]) -> Result<()> {
         ["setup"] => setup::command(&workspace),
         ["tidy"] => tidy::command(&workspace, tidy::Format::Plain),
         ["tidy", "--json"] => tidy::command(&workspace, tidy::Format::Json),
+        ["book"] => book::command(&workspace),
         ["valgrind", filters @ ..] => valgrind::command(&workspace, filters),
         ["audit", checks @ ..] => audit::command(&workspace, checks),
         ["check-targets", wanted @ ..] => targets::command(&workspace, wanted),

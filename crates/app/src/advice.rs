@@ -3,15 +3,19 @@
 use std::io;
 use std::path::Path;
 
+use panoply::spelling::nearest;
 use panoply::store;
 use panoply::vector::Error;
 use panoply::vector::formats::FormatError;
+
+use crate::models::text_model::NoTextModel;
 
 /// Advice beyond the error's own text.
 pub fn about(error: &anyhow::Error) -> Option<String> {
     let own = error.chain().find_map(|cause| cause.downcast_ref::<Error>()).and_then(of_collection);
     let own = own.or_else(|| error.chain().find_map(|cause| cause.downcast_ref::<store::Error>()).and_then(of_store));
-    own.or_else(|| error.chain().find_map(|cause| cause.downcast_ref::<FormatError>()).and_then(of_file))
+    let own = own.or_else(|| error.chain().find_map(|cause| cause.downcast_ref::<FormatError>()).and_then(of_file));
+    own.or_else(|| error.chain().find_map(|cause| cause.downcast_ref::<NoTextModel>()).map(NoTextModel::advice))
 }
 
 fn of_collection(error: &Error) -> Option<String> {
@@ -42,6 +46,14 @@ fn of_collection(error: &Error) -> Option<String> {
             Some("scale the vectors; under cosine their lengths do not matter".to_owned())
         }
         Error::Format(error) => of_file(error),
+        Error::UnknownField { field, known } => {
+            // The list of fields may end in "and 3 more".
+            let known: Vec<&str> = known.split(", ").map(|name| name.split(" and ").next().unwrap_or(name)).collect();
+            nearest(field, &known).map(|name| format!("did you mean `{name}`?"))
+        }
+        Error::OtherModel { expected, .. } => {
+            Some(format!("use the model {}, or make another collection for the new one", expected.file))
+        }
         _ => None,
     }
 }

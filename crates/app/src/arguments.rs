@@ -10,7 +10,7 @@ pub mod vectors;
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 use crate::op_kind::OpKind;
@@ -29,6 +29,31 @@ use vectors::{DemoArguments, VectorsArguments};
 pub struct Arguments {
     #[command(subcommand)]
     pub command: CommandArguments,
+    #[command(flatten)]
+    pub output: OutputArguments,
+}
+
+/// How much is printed, and how. These options may stand before or after the command's name.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Output")]
+pub struct OutputArguments {
+    /// Shows neither progress nor notes; results, warnings and errors are still printed
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub quiet: bool,
+    /// Says more on the error output, such as which settings and which model are used
+    #[arg(short, long, global = true)]
+    pub verbose: bool,
+    /// When to use colours; auto means on a terminal, unless NO_COLOR is set or TERM is dumb
+    #[arg(long, value_name = "WHEN", global = true, value_enum, default_value_t = ColorArgument::Auto)]
+    pub color: ColorArgument,
+}
+
+/// When to use colours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ColorArgument {
+    Auto,
+    Always,
+    Never,
 }
 
 #[derive(Debug, Subcommand)]
@@ -275,6 +300,7 @@ const HINT: &str = "Examples, environment variables and exit codes: panoply --he
 const GUIDE: &str = "\
 Examples:
   panoply demo                             a search by meaning, on every device
+  panoply demo \"draw a family tree\"        the same with a question of your own, and a small text model
   panoply train                            a network that learns to read digits, in seconds
   panoply devices                          what is in this machine
   panoply devices --json | jq '.backends[].devices[].id'
@@ -296,6 +322,7 @@ Examples:
   panoply vectors create packages --dimension 384 --storage f16
   panoply vectors import packages crates/app/data/debian-packages.npy --records crates/app/data/debian-packages.jsonl
   panoply vectors search packages --id chessx --filter 'section = games'
+  panoply vectors search notes --text \"what I wrote about Rust\"
   panoply store init safe --key-file safe.key --generate
   panoply store put safe letters --key-file safe.key
   panoply store cat safe letters/first.txt --range 0..100 --key-file safe.key
@@ -305,11 +332,12 @@ Examples:
 Environment:
   PANOPLY_CONFIG the settings' file [default: panoply.toml in this folder]; PANOPLY_LIMITS_QUEUE_DEPTH_MAX and the
                  like set single keys
-  PANOPLY_CACHE  the folder, absolute, for compiled kernels and what the router has learned [default: the user's cache folder]
+  PANOPLY_CACHE  the folder, absolute, for compiled kernels, what the router has learned, and text models (in models/)
+                 [default: the user's cache folder]
   PANOPLY_STORE_KEY, PANOPLY_STORE_PASSPHRASE
                  the key of a store, or its passphrase, where the command line names no other origin
   PANOPLY_SIMD   scalar, neon, avx2 or avx512: use no wider vector instructions than these
-  NO_COLOR       if set to anything, no colour; there is none in pipes and files anyway
+  NO_COLOR       if set to anything, no colour; there is none in pipes and files anyway. --color always overrules it
   COLUMNS        the width of tables [default: the terminal's, or 100]
 
 Exit codes:

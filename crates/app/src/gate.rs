@@ -1,4 +1,4 @@
-//! State of a command that a signal can lock for good.
+//! State of a command that a signal can lock permanently.
 //!
 //! A signal may end the process between any two steps of a command. The final message that is
 //! printed then must still be true when the process is gone. A step that the message reports is

@@ -12,11 +12,15 @@ use clap_complete::Shell;
 use crate::arguments::Arguments;
 use crate::failure::Failure;
 use crate::screen::Screen;
+use crate::standard;
 
 /// Prints the parser's answer: the requested help or version, else the error in the command line.
 pub fn show(answer: &clap::Error) -> Result<(), Failure> {
     if let Some(refusal) = number_refusal(answer) {
         return Err(Failure::Usage(refusal));
+    }
+    if !answer.use_stderr() {
+        standard::expect_output()?;
     }
     let printed = answer.print().and_then(|()| io::stdout().flush());
     if answer.use_stderr() {

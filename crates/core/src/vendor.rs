@@ -10,7 +10,7 @@
 //! 1. Backends load libraries, and call libraries that may be loaded already, inside [`load`] or
 //!    while they hold a [`Loading`]. It is counted before the first call into the loader, and
 //!    before any lock that is held during such a call.
-//! 2. Once a library was loaded, this is noted for good. A search that found no library leaves no
+//! 2. Once a library was loaded, this stays noted. A search that found no library leaves no
 //!    trace.
 //! 3. A child that was forked while either holds is refused with [`Absence::Forked`], and so are
 //!    its own children. It takes no lock and calls nothing to find out. A child of a process that

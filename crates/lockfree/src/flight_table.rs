@@ -43,7 +43,7 @@ impl<Q, A> FlightTable<Q, A> {
     pub fn take(&self, index: usize) -> Option<Ticket<Q, A>> {
         let raw = self.tickets.get(index)?.swap(std::ptr::null_mut(), Ordering::AcqRel);
         // SAFETY: a non-null entry came from `Ticket::into_raw`, and the swap removed it from the
-        // table for good.
+        // table permanently.
         (!raw.is_null()).then(|| unsafe { Ticket::from_raw(raw) })
     }
 

@@ -65,7 +65,7 @@ impl Board {
     fn put(&self, wakes: *mut Wakes) -> Option<Arc<Wakes>> {
         let before = self.0.swap(wakes, Ordering::AcqRel);
         // SAFETY: a non-null pointer came from `Arc::into_raw` in `Caller::new`, and the swap
-        // removed it for good.
+        // removed it permanently.
         (!before.is_null()).then(|| unsafe { Arc::from_raw(before.cast_const()) })
     }
 }

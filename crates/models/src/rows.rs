@@ -33,7 +33,7 @@ pub fn filled(array: &Array, axis: usize, len: usize) -> Result<Array> {
 }
 
 /// The arrays one after the other along an axis. They have one element type, and equal dimensions
-/// but for the axis.
+/// except along the axis.
 pub fn concat(arrays: &[&Array], axis: usize) -> Result<Array> {
     expect_axis(arrays, axis)?;
     concat_arrays(arrays, axis)

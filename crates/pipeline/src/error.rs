@@ -133,7 +133,7 @@ impl fmt::Display for Cause {
     }
 }
 
-/// An item that failed for good in a stage whose policy keeps such items.
+/// A failed item that is not tried again, in a stage whose policy keeps such items.
 pub struct DeadLetter {
     /// The stage that failed it.
     pub stage: String,

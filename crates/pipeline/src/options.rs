@@ -50,7 +50,7 @@ pub struct ErrorPolicy {
     pub finally: Finally,
 }
 
-/// The fate of an item that failed for good.
+/// The fate of an item that failed and is not tried again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finally {
     /// The run ends with the error.

@@ -77,7 +77,7 @@ impl Handle {
         self.0.control.signals.bell.wakes()
     }
 
-    /// Takes the items that failed for good since the last call.
+    /// Takes the items that failed, and are not tried again, since the last call.
     pub fn take_dead_letters(&self) -> Vec<DeadLetter> {
         if self.is_here() { self.0.control.take_dead_letters() } else { Vec::new() }
     }
@@ -93,12 +93,12 @@ pub struct Running<R> {
 
 /// A run that has ended.
 #[derive(Debug)]
-pub struct Ended<R> {
+pub struct RunOutcome<R> {
     /// The run's result, or why it ended early.
     pub result: Result<R, PipelineError>,
     /// The counts and times of each stage.
     pub report: Report,
-    /// The items that failed for good in stages that keep such items, unless they were taken
+    /// The items that failed finally in stages that keep such items, unless they were taken
     /// before.
     pub dead_letters: Vec<DeadLetter>,
     /// The trace, if one was requested.
@@ -156,7 +156,7 @@ impl<R> Running<R> {
     }
 
     /// Waits until the run has ended.
-    pub fn wait(mut self) -> Ended<R> {
+    pub fn wait(mut self) -> RunOutcome<R> {
         let machine = Arc::clone(&self.handle.0);
         if !self.handle.is_here() {
             return self.forked();
@@ -178,7 +178,7 @@ impl<R> Running<R> {
             Some(error) => Err(error),
             None => (self.output)().ok_or(PipelineError::Cancelled),
         };
-        Ended {
+        RunOutcome {
             result,
             report: machine.report(),
             dead_letters: machine.control.take_dead_letters(),
@@ -188,9 +188,9 @@ impl<R> Running<R> {
     }
 
     /// The end of a run of another process.
-    fn forked(&self) -> Ended<R> {
+    fn forked(&self) -> RunOutcome<R> {
         let result = Err(PipelineError::Forked(self.handle.0.control.signals.process.refusal("the pipeline")));
-        Ended { result, report: unknown(), dead_letters: Vec::new(), trace: None, threads_left: 0 }
+        RunOutcome { result, report: unknown(), dead_letters: Vec::new(), trace: None, threads_left: 0 }
     }
 
     fn is_on_own_thread(&self) -> bool {

@@ -9,7 +9,7 @@
 //! | copies: transposes, gathers, sorts, interleaving | equal | equal |
 //! | element by element: maps | each within the tolerance of its own size | equal |
 //! | sums: products, convolutions, norms, transforms, filters, graphs | each within the tolerance of the tensor's largest element | equal |
-//! | decisions: demodulation, tracking, decoders of soft values | as sums, but for 1 % of the elements | as equal, but for 1 % |
+//! | decisions: demodulation, tracking, decoders of soft values | as sums, except 1 % of the elements | as equal, except 1 % |
 //! | hashes, ciphers, codes, checksums | | equal, compared in constant time |
 //!
 //! The tolerance is 1e-9 for `f64`, 2e-3 for `f32` and complex numbers, 4e-2 for `f16`, for

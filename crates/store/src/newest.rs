@@ -1,7 +1,7 @@
 //! The newest state of a store: that of its head, or a later one that its log has.
 //!
 //! 1. The log may go on behind the commit in the head: a writer ended before it replaced the head,
-//!    or somebody has put back an older head. The commits in the log count.
+//!    or an older head was put back. The commits in the log count.
 //! 2. The log may go on in other files, because it was rewritten after the time of the head. Then a
 //!    repair must decide: a writer would delete those files as left over.
 
@@ -11,7 +11,7 @@ use panoply_runtime::Runtime;
 use crate::catalog::Catalog;
 use crate::error::{Error, Result};
 use crate::folder::Folder;
-use crate::head::{Identity, Source, State};
+use crate::head::{HeadSource, Identity, State};
 use crate::log;
 
 /// The newest state of a store that authenticates.
@@ -36,7 +36,7 @@ impl Newest {
         let path = folder.head_path();
         let older = |expected, got| Error::OlderHead { path: path.clone(), expected, got };
         let (store, got) = (identity.store, state.generation);
-        let log::Known { catalog, damaged } = match log::read(runtime, folder, store, root, &state.place()) {
+        let log::LoadedCatalog { catalog, damaged } = match log::read(runtime, folder, store, root, &state.place()) {
             Err(error) if error.is_damage() => {
                 let successor = log::successor(runtime, folder, store, root, &state)?;
                 return Err(successor.map_or(error, |found| older(found.complete, got)));
@@ -88,7 +88,7 @@ fn refuse_successor(runtime: &Runtime, folder: &Folder, store: [u8; 16], root: &
 pub(crate) fn refuse_successor_of_keys(
     runtime: &Runtime,
     folder: &Folder,
-    from: &Source<'_>,
+    from: &HeadSource<'_>,
     keys: &[u8],
     store: [u8; 16],
     state: &State,

@@ -86,8 +86,8 @@ fn rename_exclusive(_: &Path, _: &Path) -> io::Result<()> {
     Err(ErrorKind::Unsupported.into())
 }
 
-/// Creates and locks a temporary file for `target`. `None` if somebody has removed it before it was
-/// locked.
+/// Creates and locks a temporary file for `target`. `None` if another process removed it before it
+/// was locked.
 fn new_file(target: &Path) -> Result<Option<(File, PathBuf)>> {
     let mut new = target.as_os_str().to_owned();
     // The name is random, so that neither another process with the same number (in another
@@ -141,18 +141,18 @@ mod tests {
     use super::*;
 
     /// A folder that is removed at the end of a test.
-    struct Place(PathBuf);
+    struct TemporaryFolder(PathBuf);
 
-    impl Place {
-        fn new(name: &str) -> Place {
+    impl TemporaryFolder {
+        fn new(name: &str) -> TemporaryFolder {
             let path = std::env::temp_dir().join(format!("panoply-temporary-{name}-{}", std::process::id()));
             let _ = fs::remove_dir_all(&path);
             fs::create_dir(&path).unwrap();
-            Place(path)
+            TemporaryFolder(path)
         }
     }
 
-    impl Drop for Place {
+    impl Drop for TemporaryFolder {
         fn drop(&mut self) {
             let _ = fs::remove_dir_all(&self.0);
         }
@@ -160,10 +160,10 @@ mod tests {
 
     #[test]
     fn a_writer_notices_that_its_file_was_removed() {
-        let place = Place::new("removed");
+        let place = TemporaryFolder::new("removed");
         let new = place.0.join("anchor.0123456789abcdef.new");
         let file = create_private(&new).unwrap();
-        // Somebody is about to remove it.
+        // Another process is about to remove it.
         let other = open_file(&new, Access::Write).unwrap();
         other.lock().unwrap();
         assert!(!lock_new(&file, &new));
@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn writers_and_those_who_tidy_up_do_not_disturb_each_other() {
         const WRITES: u32 = 40;
-        let place = Place::new("storm");
+        let place = TemporaryFolder::new("storm");
         let target = place.0.join("anchor");
         let is_done = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -203,7 +203,7 @@ mod tests {
     /// A name that is taken by a file, by a link to nothing or by a folder stays what it is.
     #[test]
     fn a_new_name_replaces_nothing() {
-        let place = Place::new("taken");
+        let place = TemporaryFolder::new("taken");
         let target = place.0.join("key");
         let take: [&dyn Fn(); 3] = [
             &|| fs::write(&target, "theirs").unwrap(),

@@ -1,5 +1,5 @@
 //! Finds comparisons with an API's name outside the backends. Only a backend concludes anything
-//! from the name of its API; everybody else reads a field of the device's description.
+//! from the name of its API; all other code reads a field of the device's description.
 
 use super::report::Report;
 use super::source::Source;

@@ -8,9 +8,12 @@ mod api_names;
 mod circles;
 mod commands;
 mod documents;
+mod environment;
+mod error_page;
 mod functions;
 mod layers;
 mod manifest;
+mod pages;
 mod report;
 mod rules;
 mod source;
@@ -52,6 +55,17 @@ pub fn command(workspace: &Workspace, format: Format) -> Result<()> {
     }
 }
 
+/// Checks the documents as a book, and nothing else.
+pub fn documents_command(workspace: &Workspace) -> Result<()> {
+    let mut report = Report::default();
+    let names = names_of(&workspace.root, &files_below(&workspace.root)?);
+    pages::check(&names, |name| read_file(&workspace.root, name), &mut report)?;
+    match report.failures() {
+        0 => Ok(()),
+        count => bail!("{}\n{count} faults in documents", report.lines()),
+    }
+}
+
 /// Runs tidy as a step of `cargo xtask test`.
 pub fn step(workspace: &Workspace) -> Result<Outcome> {
     command(workspace, Format::Plain)?;
@@ -69,8 +83,7 @@ fn examine(root: &Path) -> Result<Report> {
     let mut report = Report::default();
     let (mut manifests, mut sources) = (Vec::new(), Vec::new());
     let files = files_below(root)?;
-    let name_of = |path: &PathBuf| path.strip_prefix(root).unwrap_or(path).to_string_lossy().replace('\\', "/");
-    let names: Vec<String> = files.iter().map(name_of).collect();
+    let names = names_of(root, &files);
     for (path, name) in files.iter().zip(&names) {
         let kind = rules::Kind::of(name);
         if kind == rules::Kind::Other {
@@ -94,17 +107,29 @@ fn examine(root: &Path) -> Result<Report> {
     }
     layers::check(&manifests, &mut report);
     check_documents(root, &names, &manifests, &mut report)?;
+    error_page::check(&read_file(root, error_page::PAGE)?, &read_file(root, error_page::ERRORS)?, &mut report);
+    environment::check(&read_file(root, "docs/environment.md")?, &sources, &mut report);
     Ok(report)
 }
 
+/// Returns the paths from the root, with `/` as the separator.
+fn names_of(root: &Path, files: &[PathBuf]) -> Vec<String> {
+    let name_of = |path: &PathBuf| path.strip_prefix(root).unwrap_or(path).to_string_lossy().replace('\\', "/");
+    files.iter().map(name_of).collect()
+}
+
 fn check_documents(root: &Path, names: &[String], manifests: &[manifest::Manifest], report: &mut Report) -> Result<()> {
-    let read = |name: &str| std::fs::read_to_string(root.join(name)).with_context(|| format!("cannot read {name}"));
+    let read = |name: &str| read_file(root, name);
     let packages = manifests.iter().map(|manifest| manifest.package.clone()).collect();
     let commands = commands::Commands::new(crate::USAGE, packages, names.to_vec(), read)?;
     for name in names.iter().filter(|name| documents::is_document(name)) {
         documents::check(name, &read(name)?, names, &commands, report);
     }
-    Ok(())
+    pages::check(names, read, report)
+}
+
+fn read_file(root: &Path, name: &str) -> Result<String> {
+    std::fs::read_to_string(root.join(name)).with_context(|| format!("cannot read {name}"))
 }
 
 fn files_below(folder: &Path) -> Result<Vec<PathBuf>> {

@@ -44,6 +44,17 @@ impl Report {
 
     /// Formats the report for people: remarks, then failures, then sizes.
     pub fn plain(&self) -> String {
+        let mut out = self.lines();
+        for (name, lengths) in [("files", &self.file_lines), ("functions", &self.function_lines)] {
+            let Lengths { count, median, p95, longest } = Lengths::of(lengths);
+            out += &format!("{name:<9} {count:>5}, lines: median {median}, 95 % up to {p95}, longest {longest}\n");
+        }
+        out += &format!("{} failures, {} notes", self.failures(), self.findings.len() - self.failures());
+        out
+    }
+
+    /// Formats the findings alone, a line each: remarks, then failures.
+    pub fn lines(&self) -> String {
         let mut out = String::new();
         for fails in [false, true] {
             for finding in self.findings.iter().filter(|finding| finding.fails == fails) {
@@ -52,11 +63,6 @@ impl Report {
                 out += &format!("{level}  {:<15} {}{line}: {}\n", finding.rule, finding.file, finding.text);
             }
         }
-        for (name, lengths) in [("files", &self.file_lines), ("functions", &self.function_lines)] {
-            let Lengths { count, median, p95, longest } = Lengths::of(lengths);
-            out += &format!("{name:<9} {count:>5}, lines: median {median}, 95 % up to {p95}, longest {longest}\n");
-        }
-        out += &format!("{} failures, {} notes", self.failures(), self.findings.len() - self.failures());
         out
     }
 

@@ -25,7 +25,7 @@ const OPENINGS: [(&str, &str); 5] = [
 ];
 
 /// Phrases, in lower case, and how to say it better.
-const PHRASES: [(&str, &str); 18] = [
+const PHRASES: [(&str, &str); 23] = [
     ("nobody", "name who does not: no thread, no process, no user"),
     ("whatever", "write `for any`, `regardless of`"),
     ("whoever", "name the caller, the thread or the user"),
@@ -44,6 +44,11 @@ const PHRASES: [(&str, &str); 18] = [
     ("what came of", "write `the result of`"),
     ("than there were", "write `appends` or `one more`"),
     ("what is not", "name the things that are not"),
+    ("for good", "write `permanently`, `always` or `never again`"),
+    ("but for", "write `except`"),
+    ("somebody", "name the user, the process or the attacker"),
+    ("everybody", "name the users, the processes or the crates"),
+    ("lest", "write `so that … not`"),
 ];
 
 /// Checks the comments of one Rust file.
@@ -54,6 +59,26 @@ pub fn check(name: &str, source: &Source, report: &mut Report) {
             report.fail("comment-width", name, line, format!("{width} characters, at most {WIDTH_MAX}"));
         }
     });
+    report_hits(name, &paragraphs, report);
+}
+
+/// Checks the text of one document. Each row of a table is a paragraph of its own.
+pub fn check_document(name: &str, text: &str, report: &mut Report) {
+    let mut done = vec![Paragraph::default()];
+    for (number, line) in super::pages::prose(text) {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('|') || is_item(line) {
+            done.push(Paragraph::default());
+        }
+        // A heading may be a question.
+        if let Some(paragraph) = done.last_mut().filter(|_| !line.is_empty() && !line.starts_with('#')) {
+            paragraph.push(number, without_bullet(line));
+        }
+    }
+    report_hits(name, &done, report);
+}
+
+fn report_hits(name: &str, paragraphs: &[Paragraph], report: &mut Report) {
     for paragraph in paragraphs {
         for (offset, phrase, better) in paragraph.hits() {
             let line = paragraph.line_of(offset);
@@ -214,6 +239,18 @@ mod tests {
         assert_eq!(broken("/// ```\n/// code\n/// ```\n/// It is made anew.\nfn a() {}\n"), [("plain-words", 4)]);
         assert_eq!(broken("// The user `nobody`.\nlet whatever = \"anew\";\n"), []);
         assert_eq!(broken("/// ```\nfn a() {}\n// It is made anew.\n"), [("plain-words", 3)]);
+    }
+
+    #[test]
+    fn documents_are_text_without_code() {
+        let lines = |text: &str| {
+            let mut report = Report::default();
+            check_document("docs/a.md", text, &mut report);
+            report.findings.iter().map(|finding| finding.line).collect::<Vec<_>>()
+        };
+        assert_eq!(lines("# What it is\n\nThe key is\nread anew.\n\n- What is left.\n"), [4, 6]);
+        assert_eq!(lines("```text\nanew\n```\n`anew`\n\n| nobody | reads |\n"), [6]);
+        assert_eq!(lines("The reason is\n\ntold.\n"), Vec::<usize>::new());
     }
 
     #[test]

@@ -66,8 +66,10 @@ pub struct InferArguments {
 #[command(
     after_help = "Vectors have length one, and texts are cut at 256 pieces. Without --into they are printed, as one JSON object a line. In a \
     collection the ids of texts are numbers, which go on from the last one there; those of pictures are the files' names, and a \
-    picture that is there already is replaced.\n\n\
-    For example:\n  panoply embed minilm.onnx --lines notes.txt --into notes\n  panoply vectors search notes --id 17"
+    picture that is there already is replaced. The collection remembers the model, and takes no vectors of another one.\n\n\
+    For example:\n  panoply embed minilm.onnx --lines notes.txt --into notes\n  \
+    panoply vectors search notes --text \"shopping\"\n  \
+    echo shopping | panoply embed minilm.onnx --lines - | panoply vectors search notes --vector -"
 )]
 pub struct EmbedArguments {
     /// The model, an ONNX file
@@ -76,8 +78,8 @@ pub struct EmbedArguments {
     /// A text; may be given more than once
     #[arg(long, value_name = "TEXT")]
     pub text: Vec<String>,
-    /// A file with a text on each line
-    #[arg(long, value_name = "FILE")]
+    /// A file with a text on each line; - is the standard input
+    #[arg(long, value_name = "FILE|-")]
     pub lines: Option<PathBuf>,
     /// A PNG or JPEG; may be given more than once
     #[arg(long, value_name = "FILE", conflicts_with_all = ["text", "lines"])]

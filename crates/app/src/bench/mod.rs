@@ -21,7 +21,6 @@ pub mod row;
 mod served;
 mod trace;
 
-use std::io::IsTerminal;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,8 +34,8 @@ use crate::partial::Partial;
 use crate::screen::{Screen, wrapped};
 use budget::{Budget, Extent};
 use cases::Case;
-use place::{Place, Runner};
-use row::{Measured, Row};
+use place::{BenchDevice, Runner};
+use row::{CaseRow, Measurement};
 
 /// Measures the selected cases and prints the results.
 pub fn run(options: &BenchOptions, screen: &mut Screen) -> Result<(), Failure> {
@@ -166,7 +165,7 @@ fn has_own_memory(device: &DeviceInfo) -> bool {
 /// cannot even run the load, the reason shows up in its cases. Where a GPU keeps its clocks up by
 /// itself, the heat of such a load would slow its cases down.
 fn load(device: &DeviceInfo, runtime: &Arc<Runtime>) -> Option<Runner> {
-    let place = Place { runtime: Arc::clone(runtime), device: device.clone() };
+    let place = BenchDevice { runtime: Arc::clone(runtime), device: device.clone() };
     let wanted = has_own_memory(device) && !device.capabilities.has(Capabilities::KEEPS_CLOCKS);
     if wanted { cases::LOAD.prepare(&place).ok() } else { None }
 }
@@ -180,12 +179,12 @@ fn measure_case(
     runtime: &Arc<Runtime>,
     options: &BenchOptions,
     time: Duration,
-) -> Option<Row> {
-    let place = Place { runtime: Arc::clone(runtime), device: device.clone() };
+) -> Option<CaseRow> {
+    let place = BenchDevice { runtime: Arc::clone(runtime), device: device.clone() };
     let times = case.prepare(&place).and_then(|runner| measure::measure(&runner, load, time, options.repeats_max));
     let left_out = options.extent != Extent::Named && matches!(times, Err(Error::Unsupported { .. }));
     let threads = options.threads.unwrap_or_else(|| default_threads(device));
-    (!left_out).then(|| Row::new(case, device.id, threads, times))
+    (!left_out).then(|| CaseRow::new(case, device.id, threads, times))
 }
 
 /// Returns the default thread count of an engine: the CPUs near its device, limited by the CPU
@@ -197,7 +196,7 @@ fn default_threads(device: &DeviceInfo) -> usize {
     near.unwrap_or(usize::MAX).min(topology.effective_cpus())
 }
 
-fn show(row: &Row, case_width: usize, format: Format, screen: &mut Screen) -> Result<(), Failure> {
+fn show(row: &CaseRow, case_width: usize, format: Format, screen: &mut Screen) -> Result<(), Failure> {
     match format {
         Format::Json => screen.json_line(row)?,
         Format::Table => screen.line(row.line(case_width))?,
@@ -206,7 +205,7 @@ fn show(row: &Row, case_width: usize, format: Format, screen: &mut Screen) -> Re
 }
 
 fn progress_bar(steps: usize) -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
+    if !crate::verbosity::shows_progress() {
         return ProgressBar::hidden();
     }
     let bar = ProgressBar::with_draw_target(Some(steps as u64), ProgressDrawTarget::stderr());
@@ -216,8 +215,8 @@ fn progress_bar(steps: usize) -> ProgressBar {
 }
 
 /// Fails if any row failed. The rows have been printed already.
-fn complete(rows: &[Row]) -> Result<(), Failure> {
-    let failed = rows.iter().filter(|row| matches!(row.result, Measured::Failed { .. })).count();
+fn complete(rows: &[CaseRow]) -> Result<(), Failure> {
+    let failed = rows.iter().filter(|row| matches!(row.result, Measurement::Failed { .. })).count();
     if failed == 0 {
         return Ok(());
     }

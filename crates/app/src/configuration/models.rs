@@ -14,7 +14,7 @@ const TOP_MAX: usize = 1 << 20;
 
 /// The input of a model.
 #[derive(Debug)]
-pub enum Given {
+pub enum ModelInput {
     /// No input: the command describes the model.
     Nothing,
     /// At least one picture.
@@ -26,7 +26,7 @@ pub enum Given {
 #[derive(Debug)]
 pub struct InferOptions {
     pub model: PathBuf,
-    pub given: Given,
+    pub given: ModelInput,
     /// Outputs to write to files, by name.
     pub outputs: Vec<(String, PathBuf)>,
     pub top: usize,
@@ -41,11 +41,18 @@ pub struct InferOptions {
     pub format: Format,
 }
 
+/// The source of texts, one on each line.
+#[derive(Debug)]
+pub enum Lines {
+    Input,
+    File(PathBuf),
+}
+
 #[derive(Debug)]
 pub struct EmbedOptions {
     pub model: PathBuf,
     pub texts: Vec<String>,
-    pub lines: Option<PathBuf>,
+    pub lines: Option<Lines>,
     pub pictures: Vec<PathBuf>,
     pub vocabulary: Option<PathBuf>,
     pub into: Option<PathBuf>,
@@ -67,10 +74,10 @@ impl InferOptions {
             return Err(Failure::Usage(format!("--boxes: expected one --image beside it, got {count}")));
         }
         let given = match arguments.text {
-            _ if !arguments.image.is_empty() => Given::Pictures(arguments.image),
-            Some(text) => Given::Text(text),
-            None if inputs.is_empty() => Given::Nothing,
-            None => Given::Arrays(inputs),
+            _ if !arguments.image.is_empty() => ModelInput::Pictures(arguments.image),
+            Some(text) => ModelInput::Text(text),
+            None if inputs.is_empty() => ModelInput::Nothing,
+            None => ModelInput::Arrays(inputs),
         };
         let device = |text: String| {
             text.parse().map_err(|_| Failure::Usage(format!("--device: expected an id such as cpu:0, got {text}")))
@@ -99,6 +106,7 @@ impl EmbedOptions {
         if text.is_empty() && lines.is_none() && image.is_empty() {
             return Err(Failure::Usage("expected --text, --lines or --image: there is nothing to embed".to_owned()));
         }
+        let lines = lines.map(|file| if file.as_os_str() == "-" { Lines::Input } else { Lines::File(file) });
         Ok(EmbedOptions { model, texts: text, lines, pictures: image, vocabulary, into, format: format(json) })
     }
 }

@@ -16,7 +16,7 @@ use crate::screen::Screen;
 
 /// The prediction for one device and one size, as JSON and as a line of the table.
 #[derive(Serialize)]
-struct Row {
+struct PredictionRow {
     op: &'static str,
     size: String,
     device: String,
@@ -33,7 +33,7 @@ struct Row {
     measured: bool,
 }
 
-impl Row {
+impl PredictionRow {
     /// Whether there are times that nothing measured is behind.
     fn is_guess(&self) -> bool {
         !self.measured && self.run_us.is_some()
@@ -49,7 +49,7 @@ pub fn show(options: &ExplainOptions, screen: &mut Screen) -> Result<(), Failure
     let mut guessed = Vec::new();
     for size in &options.sizes {
         let alternatives = ask(&runtime, options.op, size, options.to_host)?;
-        let rows: Vec<Row> = alternatives.iter().map(|device| row(options.op, size, device)).collect();
+        let rows: Vec<PredictionRow> = alternatives.iter().map(|device| row(options.op, size, device)).collect();
         let new = rows.iter().filter(|row| row.is_guess() && !guessed.contains(&row.device));
         guessed.extend(new.map(|row| row.device.clone()).collect::<Vec<_>>());
         match options.format {
@@ -102,10 +102,10 @@ fn ask(runtime: &Runtime, op: OpKind, size: &[usize], to_host: bool) -> Result<V
     Ok(runtime.explain(AnyOp(made), &wishes).map_err(anyhow::Error::new)?)
 }
 
-fn row(op: OpKind, size: &[usize], device: &Alternative) -> Row {
+fn row(op: OpKind, size: &[usize], device: &Alternative) -> PredictionRow {
     let microseconds = |time: Duration| time.as_secs_f64() * 1e6;
     let prediction = device.prediction;
-    Row {
+    PredictionRow {
         op: op.name(),
         size: size_text(size),
         device: device.device.to_string(),
@@ -118,7 +118,7 @@ fn row(op: OpKind, size: &[usize], device: &Alternative) -> Row {
     }
 }
 
-fn print(rows: &[Row], alternatives: &[Alternative], screen: &mut Screen) -> Result<(), Failure> {
+fn print(rows: &[PredictionRow], alternatives: &[Alternative], screen: &mut Screen) -> Result<(), Failure> {
     let Some(first) = rows.first() else { return Ok(()) };
     screen.line(screen.strong(&format!("{} {}", first.op, first.size)))?;
     screen.line(screen.faint(&format!(

@@ -14,7 +14,7 @@ use super::pictures::{self, Preprocessing};
 use super::profile::{self, ProfileRow};
 use super::{LoadError, bytes_of, devices_of, load, spoken, tokenizer_of};
 use crate::configuration::Format;
-use crate::configuration::models::{Given, InferOptions};
+use crate::configuration::models::{InferOptions, ModelInput};
 use crate::failure::Failure;
 use crate::partial::Partial;
 use crate::screen::{Screen, bytes_text, visible, wrapped};
@@ -27,7 +27,7 @@ const SHOWN_MAX: usize = 8;
 
 /// A model's answer, in the form of the JSON output.
 #[derive(Default, Serialize)]
-struct Findings {
+struct InferReport {
     #[serde(skip_serializing_if = "Value::is_null")]
     model: Value,
     load_ms: f64,
@@ -60,11 +60,11 @@ struct Findings {
 
 /// Runs `panoply infer`.
 pub fn run(options: &InferOptions, screen: &mut Screen) -> Result<(), Failure> {
-    if let (Given::Nothing, Some((name, _))) = (&options.given, options.outputs.first()) {
+    if let (ModelInput::Nothing, Some((name, _))) = (&options.given, options.outputs.first()) {
         let expected = "expected something to run it on: --input, --image or --text";
         return Err(Failure::Usage(format!("--output {name}: {expected}")));
     }
-    if matches!(options.given, Given::Nothing) && options.profile {
+    if matches!(options.given, ModelInput::Nothing) && options.profile {
         return Err(Failure::Usage("--profile: expected an input: --input, --image or --text".to_owned()));
     }
     let runtime = start()?;
@@ -83,10 +83,10 @@ pub fn run(options: &InferOptions, screen: &mut Screen) -> Result<(), Failure> {
         }
         Err(refused) => return Err(refused.into()),
     };
-    let mut findings = Findings { model: described(&model), load_ms: ms(started), ..Findings::default() };
+    let mut findings = InferReport { model: described(&model), load_ms: ms(started), ..InferReport::default() };
     let started = Instant::now();
     let inputs = run_on(&model, options, &mut findings)?;
-    if !matches!(options.given, Given::Nothing) {
+    if !matches!(options.given, ModelInput::Nothing) {
         findings.infer_ms = Some(ms(started));
         findings.devices = devices_of(&model);
     }
@@ -102,10 +102,10 @@ pub fn run(options: &InferOptions, screen: &mut Screen) -> Result<(), Failure> {
 
 /// Runs the model on the input of the command line. Returns the inputs as arrays; of several
 /// pictures, the first one's.
-fn run_on(model: &Model, options: &InferOptions, findings: &mut Findings) -> Result<Vec<(String, Array)>, Failure> {
+fn run_on(model: &Model, options: &InferOptions, findings: &mut InferReport) -> Result<Vec<(String, Array)>, Failure> {
     match &options.given {
-        Given::Nothing => Ok(Vec::new()),
-        Given::Pictures(files) => {
+        ModelInput::Nothing => Ok(Vec::new()),
+        ModelInput::Pictures(files) => {
             let seen = pictures::look(model, files, options)?;
             if let Some(outputs) = &seen.outputs {
                 write(outputs, options)?;
@@ -115,14 +115,14 @@ fn run_on(model: &Model, options: &InferOptions, findings: &mut Findings) -> Res
             findings.pictures = seen.pictures;
             Ok(vec![seen.first])
         }
-        Given::Text(text) => {
+        ModelInput::Text(text) => {
             let tokens = tokenizer_of(&options.model, options.vocabulary.as_deref())?.encode(&[text], PIECES_MAX);
             let tokens = tokens.map_err(anyhow::Error::new)?;
             let inputs = tasks::text_inputs(model, &tokens).map_err(anyhow::Error::new)?;
             answer(model, &inputs, options, findings)?;
             Ok(inputs.into_iter().map(|(name, array)| (name.to_owned(), array)).collect())
         }
-        Given::Arrays(files) => {
+        ModelInput::Arrays(files) => {
             let arrays = arrays(files)?;
             answer(model, &borrowed(&arrays), options, findings)?;
             Ok(arrays)
@@ -145,7 +145,7 @@ fn on_onnxruntime(
     refused: Option<&panoply::models::Error>,
     screen: &mut Screen,
 ) -> Result<(), Failure> {
-    let Given::Arrays(files) = &options.given else {
+    let ModelInput::Arrays(files) = &options.given else {
         let cause = refused.map_or_else(String::new, |refused| format!("{refused}; "));
         return Err(Failure::Usage(format!("{cause}on ONNX Runtime models are given arrays: expected --input")));
     };
@@ -165,7 +165,7 @@ fn on_onnxruntime(
     let devices = device.iter().cloned().collect();
     let refused = refused.map(ToString::to_string);
     let outputs = shown(&outputs);
-    let findings = Findings { load_ms, infer_ms, device, devices, refused, outputs, ..Findings::default() };
+    let findings = InferReport { load_ms, infer_ms, device, devices, refused, outputs, ..InferReport::default() };
     match options.format {
         Format::Json => screen.json(&findings),
         Format::Table => {
@@ -210,7 +210,7 @@ fn answer(
     model: &Model,
     inputs: &[(&str, Array)],
     options: &InferOptions,
-    findings: &mut Findings,
+    findings: &mut InferReport,
 ) -> Result<(), Failure> {
     let outputs = model.infer_with(inputs, &run_options(options)).map_err(|error| refused_there(options, error))?;
     write(&outputs, options)?;
@@ -279,7 +279,7 @@ fn shape(port: &Port) -> Value {
 }
 
 /// Prints the classes or objects of each picture.
-fn print_pictures(findings: &Findings, screen: &mut Screen) -> Result<(), Failure> {
+fn print_pictures(findings: &InferReport, screen: &mut Screen) -> Result<(), Failure> {
     let name = |row: &Value| row["label"].as_str().map_or_else(|| format!("class {}", row["class"]), str::to_owned);
     let percent = |row: &Value| format!("{:>5.1} %", row["score"].as_f64().unwrap_or(0.0) * 100.0);
     for picture in &findings.pictures {
@@ -306,7 +306,7 @@ fn print_pictures(findings: &Findings, screen: &mut Screen) -> Result<(), Failur
     Ok(())
 }
 
-fn print(findings: &Findings, model: &Model, screen: &mut Screen) -> Result<(), Failure> {
+fn print(findings: &InferReport, model: &Model, screen: &mut Screen) -> Result<(), Failure> {
     print_pictures(findings, screen)?;
     match findings.infer_ms {
         Some(_) => print_answer(findings, screen)?,
@@ -322,7 +322,7 @@ fn told(number: f64) -> Value {
 }
 
 /// Prints the first elements of the outputs, and the time.
-fn print_answer(findings: &Findings, screen: &mut Screen) -> Result<(), Failure> {
+fn print_answer(findings: &InferReport, screen: &mut Screen) -> Result<(), Failure> {
     for row in &findings.outputs {
         let first: Vec<String> = row["first"].as_array().into_iter().flatten().map(short).collect();
         screen.line(format!(

@@ -1,9 +1,11 @@
-//! `panoply infer` and `panoply embed`: models from ONNX files.
+//! `panoply infer` and `panoply embed`: models from ONNX files. [`text_model`] finds the model for
+//! searches by text.
 
 pub mod embed;
 pub mod infer;
 mod pictures;
 mod profile;
+pub mod text_model;
 
 use std::path::{Path, PathBuf};
 

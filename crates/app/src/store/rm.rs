@@ -25,7 +25,10 @@ pub fn run(options: &RmOptions, screen: &mut Screen) -> Result<(), Failure> {
     let removal = Commit::announced(WORDS);
     let removed = removal.make(|| {
         let removed = remove(&mut store, &names);
-        removed.map_err(|error| (error, commit::is_unclear(&mut store)))
+        removed.map_err(|error| {
+            let is_unclear = commit::is_unclear(&error, &mut store);
+            (error, is_unclear)
+        })
     });
     removed.map_err(|(error, is_unclear)| commit::failure(error, is_unclear, WORDS.unknown))?;
     screen.note_done(WORDS.after);

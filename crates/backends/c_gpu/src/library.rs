@@ -28,7 +28,7 @@ pub trait ProductPlan {
         1
     }
 
-    /// Selects an algorithm from now on. If the choice is for good, no candidates are left.
+    /// Selects an algorithm from now on. If the choice is final, no candidates are left.
     fn take(&self, _way: usize, _for_good: bool) {}
 
     /// Queues `D = epilogue(alpha · A·B + beta · C)`. The addresses are those of A, B, C and D.

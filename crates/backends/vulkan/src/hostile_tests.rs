@@ -15,7 +15,7 @@ use ash::vk;
 use panoply_core::op::compute::{Map, Softmax, Transfer};
 use panoply_core::{Absence, Backend, DeviceInfo, Engine, Error, OpenOptions, Tensor};
 use panoply_kernels::cache::Cache;
-use panoply_wgsl_gpu::driver::Place;
+use panoply_wgsl_gpu::driver::BufferOffset;
 use panoply_wgsl_gpu::{Commands, Driver};
 
 use crate::backend::{Messages, VulkanBackend, VulkanEngine};
@@ -322,8 +322,8 @@ fn a_submission_that_fails_is_its_ops_error_alone() {
 }
 
 /// The start of a buffer.
-fn place(buffer: &VulkanBuffer) -> Place<'_, VulkanBuffer> {
-    Place { buffer, offset: 0 }
+fn place(buffer: &VulkanBuffer) -> BufferOffset<'_, VulkanBuffer> {
+    BufferOffset { buffer, offset: 0 }
 }
 
 /// Number of barriers that a copy takes.
@@ -413,7 +413,7 @@ fn caches_that_are_damaged_or_of_others_are_replaced() {
     assert!(header.begins(&own), "the driver writes its own header");
     let mut foreign = own.clone();
     foreign[16] ^= 1;
-    // Only somebody who may write to the user's folder can make a file with a right header and
+    // Only a user who may write to the user's folder can make a file with a right header and
     // nonsense behind it.
     let garbled = [&own[..32], &[0x5a; 64][..]].concat();
     for data in [&b"nonsense"[..], &[], &foreign, &own[..own.len() / 2], &garbled] {

@@ -2,7 +2,7 @@
 
 use panoply_inputs::picture::{Fit, Picture};
 use panoply_inputs::tasks::{DetectOptions, Detection, Labels, in_picture};
-use panoply_models::{Array, Live, Model};
+use panoply_models::{Array, Model, RunValue};
 use panoply_runtime::RunOptions;
 
 use super::boxes::Graphs;
@@ -39,7 +39,7 @@ impl Detector {
         let frame =
             frame.ok_or_else(|| Error::invalid("a detector", "an input that is a picture", port.shape_text()))?;
         let (array, placement) = framed(picture, &frame, Fit::Letterbox, options.normalisation)?;
-        let outputs = self.model.infer_live(&[(&port.name, Live::Value(array.into()))], run)?;
+        let outputs = self.model.infer_live(&[(&port.name, RunValue::Value(array.into()))], run)?;
         let output = outputs.first().ok_or_else(|| Error::invalid("a detector", "an output", "none"))?;
         let sizes = [picture.width() as f32, picture.height() as f32];
         let mut found = self.graphs.run(self.model.runtime(), &output.tensor()?, options, run)?;

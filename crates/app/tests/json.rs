@@ -15,7 +15,7 @@ const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data");
 
 /// Sections of the page, and runs of the command in order. `DATA` is the folder of the command's
 /// data, and the other files lie in a folder of the test.
-const RUNS: [(&str, &str); 49] = [
+const RUNS: [(&str, &str); 50] = [
     ("devices", "devices"),
     ("plan", "plan"),
     ("bench", "bench add/f32/64 --api cpu --seconds 0.01"),
@@ -31,6 +31,7 @@ const RUNS: [(&str, &str); 49] = [
     ("train", "train --device cpu:0 --epochs 1"),
     ("infer", "infer DATA/models/ppocr-cls/model.onnx"),
     ("infer", "infer DATA/models/ppocr-cls/model.onnx --input x=DATA/upside-down.npy"),
+    ("infer", "infer DATA/models/ppocr-cls/model.onnx --input x=DATA/upside-down.npy --profile"),
     (
         "infer",
         "infer DATA/models/ppocr-cls/model.onnx --input x=DATA/upside-down.npy --output save_infer_model/scale_0.tmp_1=out.npy",

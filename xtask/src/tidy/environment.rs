@@ -76,7 +76,8 @@ fn tests_begin(code: &str) -> Option<usize> {
     for line in code.lines() {
         if line.starts_with("#[") {
             // Further attributes may stand between the condition and the module.
-            (attributes, is_test) = if is_test { (attributes, true) } else { (at, line.starts_with("#[cfg(") && line.contains("test")) };
+            (attributes, is_test) =
+                if is_test { (attributes, true) } else { (at, line.starts_with("#[cfg(") && line.contains("test")) };
         } else if is_test && line.starts_with("mod ") && line.trim_end().ends_with('{') {
             return Some(attributes);
         } else {

@@ -6,21 +6,9 @@
 use anyhow::{Result, bail};
 
 use crate::process::{Workspace, run, say, succeeds};
+use crate::rounds::LONG_TESTS;
 use crate::steps::{self, Outcome, Step};
 use crate::{loom, setup, tidy, valgrind};
-
-/// The variables of long tests, and their values for `--all`. A variable that is set already keeps
-/// its value.
-const LONG_TESTS: [(&str, &str); 7] = [
-    // The variable that `panoply_conformance::few_or_all` reads.
-    ("PANOPLY_TESTS", "all"),
-    ("PANOPLY_SCHEDULES", "10000"),
-    ("PANOPLY_PIPELINE_SCHEDULES", "4000"),
-    ("PANOPLY_STORM_SECONDS", "20"),
-    ("PANOPLY_MEMORY_OPS", "200000"),
-    ("PANOPLY_FUZZ_MUTATIONS", "20000"),
-    ("PANOPLY_DAMAGE_SAMPLES", "40"),
-];
 
 /// The options of the command line.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -16,6 +16,7 @@ mod kernels;
 mod loom;
 mod package;
 mod process;
+mod rounds;
 mod setup;
 mod steps;
 mod targets;
@@ -47,7 +48,7 @@ Usage: cargo xtask <command>
   bundle                a folder with the command, the conformance tests and a script, for a host without Rust
   dist                  an archive for people without Rust: the stripped command, manual pages, completions, licences, a checksum
   package               pack every published crate, and type-check it from its archive
-  bench [ARGUMENT]...   the runtime's benchmarks, then `panoply bench` with the arguments given
+  bench [ARGUMENT]...   the benchmarks of the runtime and of pipelines, then `panoply bench` with the arguments given
   figures [FILE]...     the speed targets, as ratios, beside docs/figures.jsonl: measured on this CPU, or read
                         from what `sh run.sh figures` of the bundle printed; fails where one fell by more than a tenth;
                         --record keeps the new ratios, --rounds N takes turns with the peers so often [default: 3]

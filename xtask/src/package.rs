@@ -13,12 +13,12 @@ use crate::artifacts::{field, text};
 use crate::process::{Workspace, capture, run, say};
 
 /// A crate of the workspace that may be published.
-struct Published {
+struct PublishedCrate {
     name: String,
     version: String,
 }
 
-impl Published {
+impl PublishedCrate {
     /// The folder into which its archive is unpacked.
     fn folder(&self) -> String {
         format!("{}-{}", self.name, self.version)
@@ -43,7 +43,7 @@ pub fn command(workspace: &Workspace) -> Result<()> {
 
 /// Sorts the workspace's packages into those that are published and the names of those that are
 /// not.
-fn sort(metadata: &str) -> Option<(Vec<Published>, Vec<String>)> {
+fn sort(metadata: &str) -> Option<(Vec<PublishedCrate>, Vec<String>)> {
     let metadata: JsonValue = metadata.parse().ok()?;
     let JsonValue::Array(packages) = field(&metadata, "packages")? else { return None };
     let (mut published, mut private) = (Vec::new(), Vec::new());
@@ -52,7 +52,7 @@ fn sort(metadata: &str) -> Option<(Vec<Published>, Vec<String>)> {
         let version = text(field(package, "version")?)?.to_owned();
         match field(package, "publish")? {
             JsonValue::Array(registries) if registries.is_empty() => private.push(name),
-            _ => published.push(Published { name, version }),
+            _ => published.push(PublishedCrate { name, version }),
         }
     }
     Some((published, private))
@@ -60,7 +60,7 @@ fn sort(metadata: &str) -> Option<(Vec<Published>, Vec<String>)> {
 
 /// Unpacks the archives into one folder, which becomes a workspace in which each crate stands for
 /// the one that would be downloaded.
-fn unpack(workspace: &Workspace, published: &[Published]) -> Result<PathBuf> {
+fn unpack(workspace: &Workspace, published: &[PublishedCrate]) -> Result<PathBuf> {
     let archives = workspace.target().join("package");
     let folder = archives.join("unpacked");
     if folder.exists() {
@@ -78,7 +78,7 @@ fn unpack(workspace: &Workspace, published: &[Published]) -> Result<PathBuf> {
     Ok(folder)
 }
 
-fn write_manifest(path: &Path, published: &[Published]) -> Result<()> {
+fn write_manifest(path: &Path, published: &[PublishedCrate]) -> Result<()> {
     let members: Vec<String> = published.iter().map(|package| format!("{:?}", package.folder())).collect();
     let patches = published.iter().map(|package| format!("{} = {{ path = {:?} }}\n", package.name, package.folder()));
     let text = format!(
@@ -97,7 +97,7 @@ mod tests {
     fn private_packages_are_told_from_published_ones() {
         let metadata = r#"{"packages":[{"name":"a","version":"1.2.3","publish":null},{"name":"b","version":"0.1.0","publish":[]}]}"#;
         let (published, private) = sort(metadata).unwrap();
-        let published: Vec<String> = published.iter().map(Published::folder).collect();
+        let published: Vec<String> = published.iter().map(PublishedCrate::folder).collect();
         assert_eq!((published, private), (vec!["a-1.2.3".to_owned()], vec!["b".to_owned()]));
     }
 }

@@ -9,7 +9,7 @@ use anyhow::{Result, bail};
 use crate::process::{Workspace, find_program, run, say};
 
 /// A kind of machine, and the packages to check for it.
-struct Target {
+struct CheckTarget {
     triple: &'static str,
     packages: &'static [&'static str],
     left_out: &'static str,
@@ -20,8 +20,8 @@ struct Target {
 /// Packages with C code (crypto, and what depends on it) need a C compiler for the target as well.
 const C_CODE: &str = "what is built with C code (panoply-cpu-crypto, panoply-cpu and all above them): that needs a C compiler for the target";
 
-const TARGETS: [Target; 3] = [
-    Target {
+const TARGETS: [CheckTarget; 3] = [
+    CheckTarget {
         triple: "aarch64-apple-darwin",
         packages: &[
             "panoply-runtime",
@@ -37,7 +37,7 @@ const TARGETS: [Target; 3] = [
         left_out: C_CODE,
         c_compiler: None,
     },
-    Target {
+    CheckTarget {
         triple: "x86_64-pc-windows-gnu",
         packages: &[
             "panoply-runtime",
@@ -53,7 +53,7 @@ const TARGETS: [Target; 3] = [
         left_out: C_CODE,
         c_compiler: Some("x86_64-w64-mingw32-gcc"),
     },
-    Target {
+    CheckTarget {
         triple: "wasm32-unknown-unknown",
         packages: &["panoply-core", "panoply-graph", "panoply-kernels", "panoply-wgsl-gpu", "panoply-conformance"],
         left_out: "what loads libraries or starts threads, which a page in a browser cannot",
@@ -90,7 +90,7 @@ pub fn command(workspace: &Workspace, wanted: &[&str]) -> Result<()> {
     Ok(())
 }
 
-fn check(workspace: &Workspace, target: &Target, toolchain: &Toolchain) -> Result<()> {
+fn check(workspace: &Workspace, target: &CheckTarget, toolchain: &Toolchain) -> Result<()> {
     let mut cargo = workspace.command(&toolchain.cargo);
     cargo.args(["check", "--target", target.triple]);
     let has_c = target.c_compiler.is_some_and(|compiler| find_program(compiler).is_some());
@@ -107,7 +107,7 @@ fn check(workspace: &Workspace, target: &Target, toolchain: &Toolchain) -> Resul
         cargo.env("RUSTC_BOOTSTRAP", "1").arg("-Zbuild-std");
     }
     run(&mut cargo)?;
-    let Target { triple, packages, left_out, .. } = target;
+    let CheckTarget { triple, packages, left_out, .. } = target;
     say(&match has_c {
         true => format!("{triple}: the whole workspace but xtask"),
         false => format!("{triple}: {} packages and what they depend on; left out: {left_out}", packages.len()),

@@ -11,7 +11,7 @@ use crate::steps::Outcome;
 
 /// The tests to run: the crate whose library tests are built, the filters that select tests (all
 /// tests if empty), and the tests to skip.
-struct Target<'a> {
+struct TestSelection<'a> {
     library: &'static str,
     filters: &'a [&'a str],
     skipped: &'a [&'a str],
@@ -20,15 +20,17 @@ struct Target<'a> {
 /// Skips a graph of 100,000 nodes, which takes a minute under memcheck and runs only safe code, and
 /// a fork whose child ends at once: memcheck counts what the child did not free, and changes its
 /// exit code.
-const CORE: Target<'static> = Target {
+const CORE: TestSelection<'static> = TestSelection {
     library: "panoply_core",
     filters: &[],
     skipped: &["a_graph_of_many_nodes_is_recorded_and_instantiated", "a_fork_waits_for_no_thread_of_its_parent"],
 };
-const LOCKFREE: Target<'static> =
-    Target { library: "panoply_lockfree", filters: &["queue::", "slot::", "sleeper::"], skipped: &[] };
-const RUNTIME: Target<'static> = Target { library: "panoply_runtime", filters: &["flights::"], skipped: &[] };
-const CPU: Target<'static> = Target { library: "panoply_cpu_machine", filters: &["team", "memory"], skipped: &[] };
+const LOCKFREE: TestSelection<'static> =
+    TestSelection { library: "panoply_lockfree", filters: &["queue::", "slot::", "sleeper::"], skipped: &[] };
+const RUNTIME: TestSelection<'static> =
+    TestSelection { library: "panoply_runtime", filters: &["flights::"], skipped: &[] };
+const CPU: TestSelection<'static> =
+    TestSelection { library: "panoply_cpu_machine", filters: &["team", "memory"], skipped: &[] };
 
 /// The number of cases that property tests draw here. Memcheck makes each case about thirty times
 /// slower.
@@ -40,7 +42,8 @@ pub fn command(workspace: &Workspace, filters: &[&str]) -> Result<()> {
     if find_program("valgrind").is_none() {
         bail!("valgrind is not installed; on Debian: apt-get install valgrind");
     }
-    let targets = if filters.is_empty() { vec![CORE, LOCKFREE, RUNTIME, CPU] } else { vec![Target { filters, ..CPU }] };
+    let targets =
+        if filters.is_empty() { vec![CORE, LOCKFREE, RUNTIME, CPU] } else { vec![TestSelection { filters, ..CPU }] };
     memcheck(workspace, &targets).map(drop)
 }
 
@@ -55,14 +58,14 @@ pub fn whole_step(workspace: &Workspace) -> Result<Outcome> {
     step(workspace, &[CORE, LOCKFREE, RUNTIME, CPU])
 }
 
-fn step(workspace: &Workspace, targets: &[Target<'_>]) -> Result<Outcome> {
+fn step(workspace: &Workspace, targets: &[TestSelection<'_>]) -> Result<Outcome> {
     if find_program("valgrind").is_none() {
         return Ok(Outcome::Skipped("valgrind is not installed".to_string()));
     }
     memcheck(workspace, targets)
 }
 
-fn memcheck(workspace: &Workspace, targets: &[Target<'_>]) -> Result<Outcome> {
+fn memcheck(workspace: &Workspace, targets: &[TestSelection<'_>]) -> Result<Outcome> {
     // Builds the whole workspace, as for the tests, so that no crate is built twice with different
     // features.
     let messages = capture(&mut workspace.cargo("test --workspace --lib --no-run --message-format=json"))?;
@@ -90,7 +93,7 @@ fn memcheck(workspace: &Workspace, targets: &[Target<'_>]) -> Result<Outcome> {
 }
 
 /// Fails if a filter matches no test: such a run would pass without doing anything.
-fn every_filter_matches(workspace: &Workspace, binary: &Path, target: &Target<'_>) -> Result<()> {
+fn every_filter_matches(workspace: &Workspace, binary: &Path, target: &TestSelection<'_>) -> Result<()> {
     let names = capture(workspace.command(binary).arg("--list"))?;
     let tests: Vec<&str> = names.lines().filter_map(|line| line.strip_suffix(": test")).collect();
     if tests.is_empty() {

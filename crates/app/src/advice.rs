@@ -3,24 +3,31 @@
 use std::io;
 use std::path::Path;
 
+use panoply::spelling::nearest;
 use panoply::store;
 use panoply::vector::Error;
 use panoply::vector::formats::FormatError;
+
+use crate::models::text_model::NoTextModel;
 
 /// Advice beyond the error's own text.
 pub fn about(error: &anyhow::Error) -> Option<String> {
     let own = error.chain().find_map(|cause| cause.downcast_ref::<Error>()).and_then(of_collection);
     let own = own.or_else(|| error.chain().find_map(|cause| cause.downcast_ref::<store::Error>()).and_then(of_store));
-    own.or_else(|| error.chain().find_map(|cause| cause.downcast_ref::<FormatError>()).and_then(of_file))
+    let own = own.or_else(|| error.chain().find_map(|cause| cause.downcast_ref::<FormatError>()).and_then(of_file));
+    own.or_else(|| error.chain().find_map(|cause| cause.downcast_ref::<NoTextModel>()).map(NoTextModel::advice))
 }
 
 fn of_collection(error: &Error) -> Option<String> {
     match error {
-        Error::NotACollection { path, .. } => {
+        Error::NotACollection { path, .. } if is_free(path) => {
             Some(format!("`panoply vectors create {} --dimension N` makes a collection", path.display()))
         }
+        Error::NotACollection { .. } => {
+            Some("name the folder of a collection, or of a new one for `panoply vectors create`".to_owned())
+        }
         Error::AlreadyExists { path } => Some(format!(
-            "import into it if it is a collection, or delete that first: `panoply vectors delete {} --yes`",
+            "if it is a collection, `panoply vectors info {}` shows it; a new one needs another folder",
             path.display()
         )),
         Error::IdExists { .. } => Some("import with --replace to replace records that are there already".to_owned()),
@@ -39,22 +46,31 @@ fn of_collection(error: &Error) -> Option<String> {
             Some("scale the vectors; under cosine their lengths do not matter".to_owned())
         }
         Error::Format(error) => of_file(error),
+        Error::UnknownField { field, known } => {
+            // The list of fields may end in "and 3 more".
+            let known: Vec<&str> = known.split(", ").map(|name| name.split(" and ").next().unwrap_or(name)).collect();
+            nearest(field, &known).map(|name| format!("did you mean `{name}`?"))
+        }
+        Error::OtherModel { expected, .. } => {
+            Some(format!("use the model {}, or make another collection for the new one", expected.file))
+        }
         _ => None,
     }
 }
 
 fn of_store(error: &store::Error) -> Option<String> {
     match error {
-        store::Error::NotAStore { path, .. } => {
+        store::Error::NotAStore { path, .. } if is_free(path) => {
             let path = path.display();
             Some(format!("`panoply store init {path} --key-file FILE --generate` makes a store, and a key for it"))
+        }
+        store::Error::NotAStore { .. } => {
+            Some("name the folder of a store, or a new folder for `panoply store init`".to_owned())
         }
         store::Error::ObjectExists { .. } => {
             Some("put it with --replace to replace it, or with --append to add to it".to_owned())
         }
-        store::Error::NoObject { .. } => {
-            Some("`panoply store ls` names the objects that are there; `put` without --append makes one".to_owned())
-        }
+        store::Error::NoObject { .. } => Some("`panoply store ls` names the objects that are there".to_owned()),
         store::Error::InUse { .. } => Some("--wait 60 waits for up to a minute".to_owned()),
         store::Error::KeyKind { expected: "a key", .. } => {
             Some("name the key's origin: --key-file or --key-env".to_owned())
@@ -105,6 +121,15 @@ fn of_store(error: &store::Error) -> Option<String> {
     }
 }
 
+/// Whether a new store or collection can be made at this path: it does not exist, or is an empty
+/// folder.
+fn is_free(path: &Path) -> bool {
+    match path.read_dir() {
+        Ok(mut entries) => entries.next().is_none(),
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    }
+}
+
 /// The folder of the store that a file belongs to. A store itself may be called `data`.
 fn store_of(file: &Path) -> Option<&Path> {
     let folder = file.parent()?;
@@ -151,6 +176,23 @@ mod tests {
         let missing = Err::<(), _>(Error::Format(missing)).context("x.npy cannot be read");
         assert!(about(&missing.unwrap_err()).unwrap().contains("check the path"));
         assert_eq!(about(&anyhow::anyhow!("something else")), None);
+    }
+
+    /// Regression: for a folder such as /etc the advice was to make a store of it.
+    #[test]
+    fn only_a_free_path_is_offered_for_a_new_store_or_collection() {
+        let store = |path: &str| of_store(&store::Error::NotAStore { path: path.into(), reason: "" }).unwrap();
+        let collection =
+            |path: &str| of_collection(&Error::NotACollection { path: path.into(), reason: String::new() }).unwrap();
+        let taken = std::env::temp_dir().join(format!("panoply-advice-{}", std::process::id()));
+        std::fs::create_dir_all(&taken).unwrap();
+        let free = taken.join("new").display().to_string();
+        std::fs::write(taken.join("file"), "").unwrap();
+        let taken = taken.display().to_string();
+        assert!(store(&free).contains(&format!("store init {free}")));
+        assert!(collection(&free).contains(&format!("vectors create {free}")));
+        assert!(!store(&taken).contains(&taken) && !collection(&taken).contains(&taken));
+        std::fs::remove_dir_all(&taken).unwrap();
     }
 
     /// Regression: the advice for a damaged anchor named the folder of anchors, the advice for a

@@ -10,9 +10,10 @@ pub mod vectors;
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
+use crate::op_kind::OpKind;
 use models::{EmbedArguments, InferArguments};
 use signal::SignalArguments;
 use store::StoreArguments;
@@ -28,6 +29,31 @@ use vectors::{DemoArguments, VectorsArguments};
 pub struct Arguments {
     #[command(subcommand)]
     pub command: CommandArguments,
+    #[command(flatten)]
+    pub output: OutputArguments,
+}
+
+/// How much is printed, and how. These options may stand before or after the command's name.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Output")]
+pub struct OutputArguments {
+    /// Shows neither progress nor notes; results, warnings and errors are still printed
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub quiet: bool,
+    /// Says more on the error output, such as which settings and which model are used
+    #[arg(short, long, global = true)]
+    pub verbose: bool,
+    /// When to use colours; auto means on a terminal, unless NO_COLOR is set or TERM is dumb
+    #[arg(long, value_name = "WHEN", global = true, value_enum, default_value_t = ColorArgument::Auto)]
+    pub color: ColorArgument,
+}
+
+/// When to use colours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ColorArgument {
+    Auto,
+    Always,
+    Never,
 }
 
 #[derive(Debug, Subcommand)]
@@ -63,10 +89,18 @@ pub enum CommandArguments {
 }
 
 #[derive(Args, Debug)]
+#[command(
+    after_help = "On Linux it also says which GPUs are on the PCI bus, with the kernel driver of each, and what keeps programs \
+    from one: another driver, a missing device node, a group that this user is not in, a container without it. A machine \
+    without the wanted devices is no error: the exit code is 0."
+)]
 pub struct DevicesArguments {
     /// Only devices of this API; may be given more than once
     #[arg(long, value_name = "API")]
     pub api: Vec<String>,
+    /// Says of every backend without a device why it has none, each on a line of its own
+    #[arg(long)]
+    pub all: bool,
     /// Prints one JSON object instead of a table
     #[arg(long)]
     pub json: bool,
@@ -81,7 +115,8 @@ pub struct PlanArguments {
 
 #[derive(Args, Debug)]
 #[command(after_help = "A case is named after its op, its element type and its size, such as matmul/f32/1024. \
-    A time is the best of all repeats, from the call until the output is there.")]
+    BEST and MEDIAN are times of all repeats, from the call until the output is there. ON DEVICE is the best of the device's own \
+    times, where it reports them. RATE is computed from ON DEVICE, else from BEST.")]
 pub struct BenchArguments {
     /// Only cases whose names begin with one of these
     #[arg(value_name = "CASE-PREFIX")]
@@ -113,7 +148,7 @@ pub struct BenchArguments {
     pub list: bool,
     /// Measures every op class, link and device for the router, and keeps the result in the cache
     /// folder
-    #[arg(long, conflicts_with_all = ["trace", "list", "plot", "prefixes"])]
+    #[arg(long, conflicts_with_all = ["trace", "list", "plot", "prefixes", "seconds", "repeats", "full"])]
     pub calibrate: bool,
     /// Runs a mixed trace by the router, an oracle, and each device alone
     #[arg(long, conflicts_with_all = ["list", "plot", "prefixes"])]
@@ -170,8 +205,7 @@ pub struct GraphArguments {
 #[command(after_help = "Predictions come from what the router has learned: run `panoply bench --calibrate` first. \
     Inputs are taken to be on the host.")]
 pub struct ExplainArguments {
-    /// The op: matmul, map, reduce, scan, sort, softmax, layernorm, transpose, topk or search
-    #[arg(value_name = "OP")]
+    #[arg(value_name = "OP", help = format!("The op: {}", OpKind::names()))]
     pub op: String,
     /// Its sizes, such as 1024 or 512x1024x256
     #[arg(value_name = "SIZE", required = true)]
@@ -266,6 +300,7 @@ const HINT: &str = "Examples, environment variables and exit codes: panoply --he
 const GUIDE: &str = "\
 Examples:
   panoply demo                             a search by meaning, on every device
+  panoply demo \"draw a family tree\"        the same with a question of your own, and a small text model
   panoply train                            a network that learns to read digits, in seconds
   panoply devices                          what is in this machine
   panoply devices --json | jq '.backends[].devices[].id'
@@ -287,6 +322,7 @@ Examples:
   panoply vectors create packages --dimension 384 --storage f16
   panoply vectors import packages crates/app/data/debian-packages.npy --records crates/app/data/debian-packages.jsonl
   panoply vectors search packages --id chessx --filter 'section = games'
+  panoply vectors search notes --text \"what I wrote about Rust\"
   panoply store init safe --key-file safe.key --generate
   panoply store put safe letters --key-file safe.key
   panoply store cat safe letters/first.txt --range 0..100 --key-file safe.key
@@ -296,11 +332,12 @@ Examples:
 Environment:
   PANOPLY_CONFIG the settings' file [default: panoply.toml in this folder]; PANOPLY_LIMITS_QUEUE_DEPTH_MAX and the
                  like set single keys
-  PANOPLY_CACHE  the folder, absolute, for compiled kernels and what the router has learned [default: the user's cache folder]
+  PANOPLY_CACHE  the folder, absolute, for compiled kernels, what the router has learned, and text models (in models/)
+                 [default: the user's cache folder]
   PANOPLY_STORE_KEY, PANOPLY_STORE_PASSPHRASE
                  the key of a store, or its passphrase, where the command line names no other origin
   PANOPLY_SIMD   scalar, neon, avx2 or avx512: use no wider vector instructions than these
-  NO_COLOR       if set to anything, no colour; there is none in pipes and files anyway
+  NO_COLOR       if set to anything, no colour; there is none in pipes and files anyway. --color always overrules it
   COLUMNS        the width of tables [default: the terminal's, or 100]
 
 Exit codes:

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use clap_complete::Shell;
 use panoply::Api;
+use panoply::spelling::nearest;
 
 use crate::arguments::{Arguments, BenchArguments, CommandArguments, ExplainArguments, GraphArguments};
 use crate::bench::budget::{Extent, Time};
@@ -69,6 +70,8 @@ pub enum Format {
 pub struct DevicesOptions {
     /// `None` selects every API.
     pub apis: Option<Vec<Api>>,
+    /// Whether the reason of every backend without a device is shown.
+    pub all: bool,
     pub format: Format,
 }
 
@@ -138,7 +141,7 @@ impl Configuration {
         Ok(match arguments.command {
             CommandArguments::Devices(arguments) => {
                 let (apis, format) = (apis(&arguments.api)?, format(arguments.json));
-                Configuration::Devices(DevicesOptions { apis, format })
+                Configuration::Devices(DevicesOptions { apis, all: arguments.all, format })
             }
             CommandArguments::Plan(arguments) => Configuration::Plan(PlanOptions { format: format(arguments.json) }),
             CommandArguments::Bench(arguments) => Configuration::Bench(bench(arguments)?),
@@ -147,7 +150,7 @@ impl Configuration {
             CommandArguments::Vectors(arguments) => Configuration::Vectors(VectorsOptions::resolve(arguments)?),
             CommandArguments::Store(arguments) => Configuration::Store(StoreOptions::resolve(arguments)?),
             CommandArguments::Signal(arguments) => Configuration::Signal(SignalOptions::resolve(arguments)?),
-            CommandArguments::Demo(arguments) => Configuration::Demo(DemoOptions::resolve(arguments)),
+            CommandArguments::Demo(arguments) => Configuration::Demo(DemoOptions::resolve(arguments)?),
             CommandArguments::Train(arguments) => Configuration::Train(TrainOptions::resolve(arguments)?),
             CommandArguments::Infer(arguments) => Configuration::Infer(InferOptions::resolve(arguments)?),
             CommandArguments::Embed(arguments) => Configuration::Embed(EmbedOptions::resolve(arguments)?),
@@ -215,10 +218,8 @@ fn bench(arguments: BenchArguments) -> Result<BenchOptions, Failure> {
 }
 
 fn explain(arguments: ExplainArguments) -> Result<ExplainOptions, Failure> {
-    let op = OpKind::parse(&arguments.op).ok_or_else(|| {
-        let known = OpKind::ALL.map(OpKind::name).join(", ");
-        Failure::Usage(format!("OP: expected one of {known}; got {}", arguments.op))
-    })?;
+    let op = OpKind::parse(&arguments.op)
+        .ok_or_else(|| Failure::Usage(unknown("OP", &arguments.op, &OpKind::ALL.map(OpKind::name))))?;
     let size = |text: &String| {
         let form = op.size_form();
         parse_size(text).ok_or_else(|| Failure::Usage(format!("SIZE: expected {form}, got {text}")))
@@ -237,6 +238,12 @@ fn graph(arguments: GraphArguments) -> Result<GraphOptions, Failure> {
     }
     let format = format(arguments.json);
     Ok(GraphOptions { file: arguments.file, sizes, for_gpu: arguments.gpu, svg: arguments.svg, format })
+}
+
+/// The message about a name that does not exist, with the most similar one.
+fn unknown(argument: &str, got: &str, known: &[&str]) -> String {
+    let meant = nearest(got, known).map_or_else(String::new, |meant| format!("; did you mean `{meant}`?"));
+    format!("{argument}: expected one of {}; got {got}{meant}", known.join(", "))
 }
 
 /// Parses symbols with their sizes. Each symbol may occur once.
@@ -268,9 +275,13 @@ fn chosen_cases(prefixes: &[String]) -> Result<Vec<&'static dyn Case>, Failure> 
                     families.push(family);
                 }
             }
+            let known: Vec<&str> = families.iter().map(String::as_str).collect();
+            let family = prefix.split('/').next().unwrap_or(prefix);
+            let meant = nearest(family, &known).filter(|meant| *meant != family);
+            let meant = meant.map_or_else(String::new, |meant| format!(" Did you mean `{meant}`?"));
             return Err(Failure::Usage(format!(
-                "no case begins with `{prefix}`; there are {}. `panoply bench --list` names every case",
-                families.join(", ")
+                "no case begins with `{prefix}`.{meant} There are {}. `panoply bench --list` names every case",
+                known.join(", ")
             )));
         }
     }
@@ -284,7 +295,7 @@ fn apis(names: &[String]) -> Result<Option<Vec<Api>>, Failure> {
         panoply::api_named(name).ok_or_else(|| {
             let known = panoply::apis();
             let known: Vec<&str> = known.iter().map(Api::name).collect();
-            Failure::Usage(format!("--api: expected one of {}; got {name}", known.join(", ")))
+            Failure::Usage(unknown("--api", name, &known))
         })
     };
     let apis: Vec<Api> = names.iter().map(parse).collect::<Result<_, _>>()?;

@@ -10,6 +10,7 @@ use crate::gate::Gate;
 use crate::partial::{self, GivenUp};
 use crate::screen::visible;
 use crate::signals;
+use crate::verbosity;
 
 /// Exit code of a command that did not do all of its work.
 const FAILED: u8 = 1;
@@ -18,7 +19,10 @@ const USAGE: u8 = 2;
 /// Base of the exit codes of commands that a signal ended: 128 + the signal's number.
 const SIGNALLED: i32 = 128;
 
-/// How long a process that a signal ends waits for its output.
+/// How long a process that a signal ends waits until its final message is written. A full pipe that
+/// is not read must not keep it alive.
+const MESSAGE_TIME_MAX: Duration = Duration::from_secs(1);
+/// How long it waits for its output.
 const FLUSH_TIME_MAX: Duration = Duration::from_millis(100);
 
 type Say = dyn Fn(Option<GivenUp>) -> String + Send;
@@ -147,23 +151,23 @@ pub fn end_on_interrupt() {
     signals::on_end(|signal| {
         crate::terminal::show_again();
         let given_up = partial::give_up();
-        complain(LAST_WORDS.close(given_up));
-        flush_briefly();
+        let words = LAST_WORDS.close(given_up);
+        within(MESSAGE_TIME_MAX, move || complain(&words));
+        within(FLUSH_TIME_MAX, || drop(io::Write::flush(&mut io::stdout())));
         signals::end_now(SIGNALLED + signal)
     });
 }
 
-/// Flushes the standard output, but waits only briefly: a thread that is blocked by a full pipe may
-/// hold it.
-fn flush_briefly() {
-    use std::io::Write;
-    let (flushed, hears) = std::sync::mpsc::channel();
-    let flush = move || {
-        let _ = io::stdout().flush();
-        let _ = flushed.send(());
+/// Writes to a standard stream, but waits no longer than this: the stream may be a full pipe, and a
+/// thread that is blocked by it may hold its lock.
+fn within(time_max: Duration, write: impl FnOnce() + Send + 'static) {
+    let (written, hears) = std::sync::mpsc::channel();
+    let write = move || {
+        write();
+        let _ = written.send(());
     };
-    if std::thread::Builder::new().spawn(flush).is_ok() {
-        let _ = hears.recv_timeout(FLUSH_TIME_MAX);
+    if std::thread::Builder::new().spawn(write).is_ok() {
+        let _ = hears.recv_timeout(time_max);
     }
 }
 
@@ -178,6 +182,20 @@ pub fn say_on_interrupt(last_words: impl Fn(Option<GivenUp>) -> String + Send + 
 /// Prints a warning on the error output.
 pub fn warn(message: impl Display) {
     say("warning", message);
+}
+
+/// Prints a note on the error output, unless the user wants quiet.
+pub fn note(message: impl Display) {
+    if !verbosity::is_quiet() {
+        say("note", message);
+    }
+}
+
+/// Prints a note that only a user who asked for more wants.
+pub fn detail(message: impl Display) {
+    if verbosity::is_verbose() {
+        say("note", message);
+    }
 }
 
 /// Prints an error on the error output.

@@ -273,18 +273,18 @@ mod tests {
     use super::*;
     use std::fs;
 
-    struct Place(PathBuf);
+    struct TemporaryFolder(PathBuf);
 
-    impl Place {
-        fn new(name: &str) -> Place {
+    impl TemporaryFolder {
+        fn new(name: &str) -> TemporaryFolder {
             let path = std::env::temp_dir().join(format!("panoply-folder-{name}-{}", std::process::id()));
             let _ = fs::remove_dir_all(&path);
             fs::create_dir(&path).unwrap();
-            Place(path)
+            TemporaryFolder(path)
         }
     }
 
-    impl Drop for Place {
+    impl Drop for TemporaryFolder {
         fn drop(&mut self) {
             let _ = fs::remove_dir_all(&self.0);
         }
@@ -293,7 +293,7 @@ mod tests {
     /// Each way to name a file refuses an existing name.
     #[test]
     fn a_name_that_is_taken_is_not_replaced() {
-        let place = Place::new("taken");
+        let place = TemporaryFolder::new("taken");
         let folder = Folder::open(&place.0).unwrap();
         let [from, to] = ["from", "to"].map(OsStr::new);
         for is_link in [false, true] {
@@ -318,7 +318,7 @@ mod tests {
     #[test]
     #[cfg(unix)]
     fn links_are_no_folders_below_a_folder() {
-        let place = Place::new("links");
+        let place = TemporaryFolder::new("links");
         let folder = Folder::open(&place.0).unwrap();
         std::os::unix::fs::symlink("/", place.0.join("link")).unwrap();
         fs::write(place.0.join("file"), "").unwrap();

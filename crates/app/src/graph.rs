@@ -4,9 +4,9 @@
 use std::io::Read;
 
 use anyhow::{Context, anyhow};
-use panoply::graph::listing::{Listing, Row};
+use panoply::graph::listing::{KernelRow, Listing};
 use panoply::graph::svg::{bytes_text, count_text, svg, time_text};
-use panoply::graph::{Graph, Peak, SYMBOLS_MAX, SymbolSizes, Target, gpu_target, processor_target, text};
+use panoply::graph::{DeviceTarget, Graph, Peak, SYMBOLS_MAX, SymbolSizes, gpu_target, processor_target, text};
 use panoply::models::Model;
 use serde::Serialize;
 
@@ -51,7 +51,7 @@ fn show_model(options: &GraphOptions, screen: &mut Screen) -> Result<(), Failure
 
 fn listing(graph: &Graph, sizes: &SymbolSizes, options: &GraphOptions) -> Result<Listing, Failure> {
     let target = if options.for_gpu { gpu_target() } else { processor_target() };
-    let Target { facts, rates } = target.map_err(anyhow::Error::new)?;
+    let DeviceTarget { facts, rates } = target.map_err(anyhow::Error::new)?;
     Ok(Listing::new(graph, sizes, &facts, &rates).context("the graph cannot run with these sizes")?)
 }
 
@@ -140,7 +140,7 @@ fn memory(listing: &Listing) -> [String; 2] {
     ]
 }
 
-fn print_rows(rows: &[Row], screen: &mut Screen) -> Result<(), Failure> {
+fn print_rows(rows: &[KernelRow], screen: &mut Screen) -> Result<(), Failure> {
     const FIGURES: usize = 44;
     let names = rows.iter().map(|row| row.node.chars().count()).max().unwrap_or(0).min(24);
     let left = screen.width().saturating_sub(names + FIGURES + 6).clamp(20, 72);
@@ -196,7 +196,7 @@ struct ModelDocument {
 }
 
 fn document(graph: &Graph, listing: &Listing) -> Document {
-    let rows = |rows: &[Row]| rows.iter().map(row_document).collect();
+    let rows = |rows: &[KernelRow]| rows.iter().map(row_document).collect();
     Document {
         graph: graph.name().to_owned(),
         before: rows(&listing.before),
@@ -210,7 +210,7 @@ fn document(graph: &Graph, listing: &Listing) -> Document {
     }
 }
 
-fn row_document(row: &Row) -> RowDocument {
+fn row_document(row: &KernelRow) -> RowDocument {
     RowDocument {
         node: row.node.clone(),
         op: row.op.clone(),

@@ -7,7 +7,8 @@
 //! Output goes to [`screen`], or through [`partial`] to a file (with [`folder`] and [`leftovers`]).
 //! [`op_kind`] knows ops by name and size; [`terminal`] and [`secrets`] read passphrases and keys.
 //! [`failure`] has the ways a command can end, with [`advice`] on what to do about an error.
-//! [`signals`] end a command early; a [`gate`] makes sure that its final message stays true.
+//! [`verbosity`] says how much is printed beside results. [`signals`] end a command early; a [`gate`]
+//! makes sure that its final message stays true. [`standard`] notices streams that are closed.
 //!
 //! The command is a library, so that a program with its own backend can offer the command too:
 //! [`panoply::register`] the backend, then call [`main`].
@@ -33,19 +34,24 @@ mod screen;
 mod secrets;
 mod signal;
 mod signals;
+mod standard;
 mod store;
 mod terminal;
 mod train;
 mod vectors;
+mod verbosity;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 
-use arguments::Arguments;
+use panoply::Settings;
+
+use arguments::{Arguments, ColorArgument, OutputArguments};
 use configuration::Configuration;
 use failure::Failure;
 use screen::Screen;
+use verbosity::Verbosity;
 
 /// Runs the whole command: reads this process's arguments, does the work, and returns the exit
 /// code.
@@ -54,8 +60,13 @@ pub fn main() -> ExitCode {
     // Must run while the process has a single thread.
     secrets::take(std::env::args_os());
     failure::end_on_interrupt();
+    signals::survive_large_files();
     let outcome = match Arguments::try_parse() {
-        Ok(arguments) => Configuration::resolve(arguments).and_then(run),
+        Ok(arguments) => {
+            let color = arguments.output.color;
+            verbosity::set(verbosity_of(&arguments.output));
+            Configuration::resolve(arguments).and_then(|configuration| run(configuration, color))
+        }
         Err(answer) => manual::show(&answer),
     };
     failure::exit_code(outcome)
@@ -74,12 +85,35 @@ fn quiet_layers() {
     }
 }
 
-fn run(configuration: Configuration) -> Result<(), Failure> {
+fn verbosity_of(arguments: &OutputArguments) -> Verbosity {
+    match arguments {
+        OutputArguments { quiet: true, .. } => Verbosity::Quiet,
+        OutputArguments { verbose: true, .. } => Verbosity::Verbose,
+        _ => Verbosity::Normal,
+    }
+}
+
+/// Mentions a settings file that somebody else may have put into the current folder.
+fn mention_settings() {
+    match Settings::file_in_use() {
+        Some(file) if file.changes_something && !file.is_named => {
+            failure::note(format!("settings are taken from {} in this folder", file.path.display()));
+        }
+        Some(file) => failure::detail(format!("the settings' file is {}", file.path.display())),
+        None => failure::detail("there is no settings' file"),
+    }
+}
+
+fn run(configuration: Configuration, color: ColorArgument) -> Result<(), Failure> {
+    if !matches!(configuration, Configuration::Completions(_) | Configuration::Man(_) | Configuration::Plan(_)) {
+        mention_settings();
+    }
     // A collection tells when it is opened whether it needs a key, see `vectors`.
     if !matches!(configuration, Configuration::Vectors(_)) {
         secrets::wipe_unannounced();
     }
-    let mut screen = Screen::of_this_process();
+    standard::expect_output()?;
+    let mut screen = Screen::of_this_process(color);
     match configuration {
         Configuration::Devices(options) => devices::show(&options, &mut screen)?,
         Configuration::Plan(options) => plan::show(&options, &mut screen)?,

@@ -76,6 +76,13 @@ impl OpKind {
         }
     }
 
+    /// The names of all ops, as an enumeration in a sentence.
+    pub fn names() -> String {
+        let names = OpKind::ALL.map(OpKind::name);
+        let (last, others) = names.split_last().unwrap_or((&"", &[]));
+        format!("{} or {last}", others.join(", "))
+    }
+
     pub fn parse(name: &str) -> Option<OpKind> {
         OpKind::ALL.into_iter().find(|kind| kind.name() == name)
     }

@@ -28,7 +28,7 @@ use crate::leftovers;
 
 /// The files and folders in progress. They are static because destructors do not run when a signal
 /// ends the process.
-static UNFINISHED: Gate<Unfinished> = Gate::new(Unfinished { next: 0, items: Vec::new(), files: 0, completed: 0 });
+static UNFINISHED: Gate<PartialFiles> = Gate::new(PartialFiles { next: 0, items: Vec::new(), files: 0, completed: 0 });
 
 /// Maximal number of attempts to find a temporary name that no other process takes or removes.
 const NAMES_MAX: usize = 100;
@@ -36,7 +36,7 @@ const NAMES_MAX: usize = 100;
 const REMOVALS_MAX: usize = 20;
 
 #[derive(Debug)]
-struct Unfinished {
+struct PartialFiles {
     next: u64,
     /// Names to remove.
     items: Vec<(u64, Item)>,
@@ -206,7 +206,7 @@ impl Drop for Partial {
 
 impl New {
     /// Names a file whose content is durable.
-    fn give_name(&mut self, file: &File, unfinished: &mut Unfinished) -> io::Result<()> {
+    fn give_name(&mut self, file: &File, unfinished: &mut PartialFiles) -> io::Result<()> {
         if self.meanwhile.is_none() {
             match self.folder.name_unnamed(file, &self.name) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists && self.overwrite => {}
@@ -227,7 +227,7 @@ impl New {
     }
 }
 
-impl Unfinished {
+impl PartialFiles {
     fn add(&mut self, item: Item) -> u64 {
         let number = self.next;
         self.next += 1;

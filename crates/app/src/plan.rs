@@ -1,7 +1,7 @@
 //! `panoply plan`: shows the CPUs that workers would run on, and the devices near them.
 
 use anyhow::Context;
-use panoply::placement::{Affinity, Plan, Topology};
+use panoply::placement::{Affinity, PlacementPlan, Topology};
 use serde::Serialize;
 
 use crate::configuration::{Format, PlanOptions};
@@ -11,14 +11,14 @@ use crate::screen::{Screen, bytes_text, wrapped};
 /// Makes the plan for this machine and prints it.
 pub fn show(options: &PlanOptions, screen: &mut Screen) -> Result<(), Failure> {
     let topology = Topology::current();
-    let plan = Plan::for_devices(&topology).context("no place for every worker")?;
+    let plan = PlacementPlan::for_devices(&topology).context("no place for every worker")?;
     match options.format {
         Format::Json => screen.json(&document(&topology, &plan)),
         Format::Table => print(&topology, &plan, screen),
     }
 }
 
-fn print(topology: &Topology, plan: &Plan, screen: &mut Screen) -> Result<(), Failure> {
+fn print(topology: &Topology, plan: &PlacementPlan, screen: &mut Screen) -> Result<(), Failure> {
     let (cores, nodes) = (topology.cores().len(), topology.nodes().len());
     let mut summary = format!(
         "{} on {}, {}; this process may use {} and can keep {} busy.",
@@ -91,7 +91,7 @@ struct SlotRow {
     affinity: &'static str,
 }
 
-fn document(topology: &Topology, plan: &Plan) -> Document {
+fn document(topology: &Topology, plan: &PlacementPlan) -> Document {
     let node_rows = topology.nodes().iter().map(|node| NodeRow {
         id: node.id,
         cpus: node.cpus.iter().collect(),

@@ -8,7 +8,9 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
+use crate::arguments::ColorArgument;
 use crate::failure::Failure;
+use crate::verbosity;
 
 /// The width of a line if the terminal's is unknown.
 const WIDTH_DEFAULT: usize = 100;
@@ -25,22 +27,30 @@ const PLAIN: char = '\u{fdd3}';
 pub struct Screen {
     out: BufWriter<Stdout>,
     width: usize,
+    /// Whether lines are folded at the width: somebody reads them there.
+    folds: bool,
     colour: bool,
     /// The change that was made, for the error if printing fails.
     done: Option<String>,
 }
 
 impl Screen {
-    /// The width is `COLUMNS` if set, else the terminal's. Colours are used only on a terminal, and
-    /// not if `NO_COLOR` is set or `TERM` is `dumb`.
-    pub fn of_this_process() -> Screen {
+    /// The width is `COLUMNS` if set, else the terminal's. Unless `color` says otherwise, colours are
+    /// used only on a terminal, and not if `NO_COLOR` is set or `TERM` is `dumb`.
+    pub fn of_this_process(color: ColorArgument) -> Screen {
         let terminal = io::stdout().is_terminal();
         let told = env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
         let seen = || console::Term::stdout().size_checked().map(|(_, columns)| usize::from(columns));
         let width = told.or_else(|| if terminal { seen() } else { None }).unwrap_or(WIDTH_DEFAULT).max(WIDTH_MIN);
         let plain = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
             || env::var_os("TERM").is_some_and(|value| value == "dumb");
-        Screen { out: BufWriter::new(io::stdout()), width, colour: terminal && !plain, done: None }
+        let colour = match color {
+            ColorArgument::Auto => terminal && !plain,
+            ColorArgument::Always => true,
+            ColorArgument::Never => false,
+        };
+        let folds = terminal || told.is_some();
+        Screen { out: BufWriter::new(io::stdout()), width, folds, colour, done: None }
     }
 
     /// Number of columns in a line.
@@ -66,8 +76,16 @@ impl Screen {
 
     /// Writes one line. Ids, names and errors come from outside, so every control character in them
     /// is escaped. Only our own colour marks become escape sequences.
+    ///
+    /// A line that is wider than the screen is folded at blanks. A word that is wider than the
+    /// screen stays whole, so that it can be copied.
     pub fn line(&mut self, text: impl AsRef<str>) -> Result<(), Failure> {
-        writeln!(self.out, "{}", coloured(text.as_ref().trim_end())).map_err(|error| self.unprinted(error))
+        let text = text.as_ref().trim_end();
+        let lines = if self.folds { folded(text, self.width) } else { vec![text.to_owned()] };
+        lines
+            .iter()
+            .try_for_each(|line| writeln!(self.out, "{}", coloured(line)))
+            .map_err(|error| self.unprinted(error))
     }
 
     /// Writes bytes unchanged.
@@ -230,6 +248,47 @@ pub fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
+/// Splits a line that is wider than `width` at blanks; the further lines are indented. Colour marks
+/// take no room, and a colour ends and begins again at a fold.
+fn folded(text: &str, width: usize) -> Vec<String> {
+    const INDENT: usize = 4;
+    let is_mark = |letter: char| matches!(letter, STRONG | FAINT | ALARMING | PLAIN);
+    if text.len() <= width && !text.contains(char::is_control) {
+        return vec![text.to_owned()];
+    }
+    let room = |text: &str| text.chars().filter(|letter| !is_mark(*letter)).map(shown_columns).sum::<usize>();
+    if room(text) <= width {
+        return vec![text.to_owned()];
+    }
+    let (mut lines, mut line, mut used, mut colour) = (Vec::new(), String::new(), 0, None);
+    for part in text.split_inclusive(' ') {
+        let needed = room(part.trim_end_matches(' '));
+        let is_begun = line.chars().any(|letter| letter != ' ' && !is_mark(letter));
+        if is_begun && needed > 0 && used + needed > width {
+            let mut whole = line.trim_end().to_owned();
+            whole.extend(colour.map(|_| PLAIN));
+            lines.push(whole);
+            line = " ".repeat(INDENT);
+            line.extend(colour);
+            used = INDENT;
+        }
+        line.push_str(part);
+        used += room(part);
+        for mark in part.chars().filter(|letter| is_mark(*letter)) {
+            colour = (mark != PLAIN).then_some(mark);
+        }
+    }
+    lines.push(line.trim_end().to_owned());
+    lines
+}
+
+/// The columns that a character takes once it is escaped.
+fn shown_columns(letter: char) -> usize {
+    let mut shown = String::new();
+    push_visible(&mut shown, letter);
+    columns(&shown)
+}
+
 /// Formats a number of bytes in the unit that suits its size.
 pub fn bytes_text(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
@@ -247,7 +306,7 @@ pub fn bytes_text(bytes: u64) -> String {
 
 /// A spinner on the error output; hidden if the error output is not a terminal.
 pub fn spinner(message: &'static str) -> ProgressBar {
-    if !io::stderr().is_terminal() {
+    if !verbosity::shows_progress() {
         return ProgressBar::hidden();
     }
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
@@ -273,7 +332,7 @@ mod tests {
     fn nothing_from_outside_steers_the_terminal() {
         let hostile = "a\x1b[31m\u{9b}2J\u{7f}\u{202e}\r\n\t\u{fdd0}é日";
         assert_eq!(visible(hostile), "a\\u{1b}[31m\\u{9b}2J\\u{7f}\\u{202e}\\r\\n\\t\\u{fdd0}é日");
-        let screen = Screen { out: BufWriter::new(io::stdout()), width: 80, colour: true, done: None };
+        let screen = Screen { out: BufWriter::new(io::stdout()), width: 80, folds: false, colour: true, done: None };
         let painted = screen.strong(&visible(hostile));
         let shown = coloured(&painted);
         assert!(shown.starts_with("\x1b[1ma\\u{1b}") && shown.ends_with("日\x1b[0m"), "{shown:?}");
@@ -282,6 +341,18 @@ mod tests {
         assert_eq!(shortened("日本語", 4), "日…");
         assert_eq!(padded("日本", 6), "日本  ");
         assert!(columns(&shortened(hostile, 10)) <= 10);
+    }
+
+    #[test]
+    fn wide_lines_are_folded_at_blanks() {
+        assert_eq!(folded("one two", 7), ["one two"]);
+        assert_eq!(folded("  aaa   bbb   cc", 10), ["  aaa", "    bbb", "    cc"]);
+        assert_eq!(folded("a extraordinary b", 8), ["a", "    extraordinary", "    b"]);
+        let painted = format!("{STRONG}one two{PLAIN} six");
+        assert_eq!(
+            folded(&painted, 3),
+            [format!("{STRONG}one{PLAIN}"), format!("    {STRONG}two{PLAIN}"), "    six".to_owned()]
+        );
     }
 
     #[test]

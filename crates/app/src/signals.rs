@@ -10,6 +10,12 @@ pub fn on_end(end: impl FnOnce(i32) + Send + 'static) {
     imp::on_end(end);
 }
 
+/// Makes a write beyond the limit of a file's size (`ulimit -f`) an error of the file instead of the
+/// end of the process.
+pub fn survive_large_files() {
+    imp::survive_large_files();
+}
+
 /// Ends the process at once, without the destructors and exit handlers of libraries: other threads
 /// may still be inside these libraries, which then crash.
 pub fn end_now(code: i32) -> ! {
@@ -39,6 +45,12 @@ mod imp {
         if std::thread::Builder::new().name("panoply-signals".to_owned()).spawn(wait).is_ok() {
             [libc::SIGINT, libc::SIGTERM, libc::SIGHUP].into_iter().for_each(take);
         }
+    }
+
+    #[allow(unsafe_code)] // Signal handlers need the system's C interface.
+    pub fn survive_large_files() {
+        // SAFETY: the signal is ignored, so no code runs as its handler.
+        unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     }
 
     #[allow(unsafe_code)] // The standard library has no exit without handlers.
@@ -94,6 +106,8 @@ mod imp {
             }
         });
     }
+
+    pub fn survive_large_files() {}
 
     pub fn end_now(code: i32) -> ! {
         std::process::exit(code)

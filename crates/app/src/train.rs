@@ -2,7 +2,9 @@
 //! its accuracy.
 
 use std::collections::HashMap;
-use std::io::{self, IsTerminal, Read};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
@@ -19,6 +21,7 @@ use serde::Serialize;
 use crate::configuration::Format;
 use crate::configuration::train::TrainOptions;
 use crate::failure::{Failure, say_on_interrupt};
+use crate::gate::Gate;
 use crate::partial::Partial;
 use crate::screen::Screen;
 use crate::vectors::start;
@@ -34,7 +37,7 @@ const LAST_RATE: f64 = 0.02;
 
 /// The results of training, in the form of the JSON output.
 #[derive(Serialize)]
-struct Findings {
+struct TrainReport {
     network: String,
     parameters: usize,
     pictures: usize,
@@ -75,9 +78,7 @@ pub fn run(options: &TrainOptions, screen: &mut Screen) -> Result<(), Failure> {
     let runtime = start()?;
     let mut session = session(&runtime, &pictures, options)?;
     let used = options.network.record(&pictures, Mode::Use, options.precision).map_err(anyhow::Error::new)?;
-    if options.checkpoints.is_some() || options.save.is_some() {
-        say_on_interrupt(|_| "interrupted; files that were written so far are complete".to_owned());
-    }
+    let saved = announce(options);
     let checkpoints = options.checkpoints.as_ref().map(|folder| Checkpoints::new(folder, CHECKPOINTS)).transpose();
     let checkpoints = checkpoints.map_err(anyhow::Error::new)?;
     let trainer = Trainer {
@@ -95,14 +96,17 @@ pub fn run(options: &TrainOptions, screen: &mut Screen) -> Result<(), Failure> {
     let seconds = started.elapsed().as_secs_f64();
     let parameters = session.parameters().map_err(anyhow::Error::new)?;
     if let Some(file) = &options.save {
+        let mut saved = saved.pass();
         files::save(file, &parameters, HashMap::new()).map_err(anyhow::Error::new)?;
+        *saved = true;
     }
     if let Some(file) = &options.curve {
-        let title = format!("{:?} on {} pictures", options.network, pictures.train.len());
-        let picture = curve::svg(&title, &summary.curves(&["loss of those kept aside", "accuracy"]));
+        let network = format!("{:?}", options.network).to_uppercase();
+        let title = format!("{network} trained on {} pictures", pictures.train.len());
+        let picture = curve::svg(&title, &summary.curves(&["loss on pictures kept aside", "accuracy (share of 1)"]));
         Partial::create(file, true)?.finish_with(picture.as_bytes())?;
     }
-    let findings = Findings {
+    let findings = TrainReport {
         network: format!("{:?}", options.network).to_lowercase(),
         parameters: parameters.elements(),
         pictures: pictures.train.len(),
@@ -113,6 +117,42 @@ pub fn run(options: &TrainOptions, screen: &mut Screen) -> Result<(), Failure> {
     match options.format {
         Format::Json => screen.json(&findings),
         Format::Table => print(&findings, screen),
+    }
+}
+
+/// Sets the message that a signal prints: which files are written, and from which step the same
+/// command goes on. Returns whether the parameters are saved.
+fn announce(options: &TrainOptions) -> Arc<Gate<bool>> {
+    let saved: Arc<Gate<bool>> = Arc::default();
+    let known = Arc::clone(&saved);
+    let (save, curve) = (options.save.clone(), options.curve.clone());
+    let checkpoints = options.checkpoints.clone();
+    if save.is_none() && curve.is_none() && checkpoints.is_none() {
+        return saved;
+    }
+    say_on_interrupt(move |given_up| {
+        let is = |is_written: Option<bool>| match is_written {
+            Some(true) => "is written",
+            Some(false) => "is not written",
+            None => "is written or not, and whole in either case",
+        };
+        let file = |file: &PathBuf, is_written| format!("{} {}", file.display(), is(is_written));
+        let saved = save.as_ref().map(|save| file(save, known.close(|saved| *saved)));
+        let drawn = curve.as_ref().map(|curve| file(curve, given_up.map(|files| files.completed > 0)));
+        let words = [saved, drawn, checkpoints.as_deref().map(kept)];
+        format!("interrupted; {}", words.into_iter().flatten().collect::<Vec<_>>().join("; "))
+    });
+    saved
+}
+
+/// The text about a folder of checkpoints.
+fn kept(folder: &Path) -> String {
+    // A folder that does not exist is not made.
+    let there = folder.is_dir().then(|| Checkpoints::new(folder, CHECKPOINTS).and_then(|there| there.steps()));
+    let folder = folder.display();
+    match there.and_then(Result::ok).and_then(|steps| steps.last().copied()) {
+        Some(step) => format!("{folder} has a checkpoint of step {step}, from which the same command goes on"),
+        None => format!("{folder} has no checkpoint yet"),
     }
 }
 
@@ -144,7 +184,7 @@ fn step_peak_bytes(runtime: &Runtime, session: &Session, options: &TrainOptions)
 }
 
 fn progress_bar() -> ProgressBar {
-    if !io::stderr().is_terminal() {
+    if !crate::verbosity::shows_progress() {
         return ProgressBar::hidden();
     }
     let bar = ProgressBar::with_draw_target(Some(1), ProgressDrawTarget::stderr());
@@ -159,7 +199,7 @@ fn show_progress(bar: &ProgressBar, options: &TrainOptions, progress: &Progress)
     bar.set_message(format!("epoch {}, loss {:.4}", progress.epoch + 1, progress.loss));
 }
 
-fn findings(summary: &Summary, steps: u64, seconds: f64) -> Findings {
+fn findings(summary: &Summary, steps: u64, seconds: f64) -> TrainReport {
     let row = |epoch: &panoply::nn::train::Epoch| EpochRow {
         epoch: epoch.epoch + 1,
         training_loss: epoch.loss,
@@ -168,7 +208,7 @@ fn findings(summary: &Summary, steps: u64, seconds: f64) -> Findings {
         seconds: epoch.trained.as_secs_f64(),
     };
     let epochs: Vec<EpochRow> = summary.epochs.iter().map(row).collect();
-    Findings {
+    TrainReport {
         network: String::new(),
         parameters: 0,
         pictures: 0,
@@ -185,7 +225,7 @@ fn findings(summary: &Summary, steps: u64, seconds: f64) -> Findings {
     }
 }
 
-fn print(findings: &Findings, screen: &mut Screen) -> Result<(), Failure> {
+fn print(findings: &TrainReport, screen: &mut Screen) -> Result<(), Failure> {
     for refused in &findings.refused_checkpoints {
         screen.line(screen.alarming(&format!("a checkpoint was refused: {refused}")))?;
     }
@@ -203,7 +243,7 @@ fn print(findings: &Findings, screen: &mut Screen) -> Result<(), Failure> {
             findings.recoveries
         ))?;
     }
-    let Findings { network, parameters, pictures, kept_aside, steps, seconds, .. } = findings;
+    let TrainReport { network, parameters, pictures, kept_aside, steps, seconds, .. } = findings;
     match findings.accuracy {
         Some(share) => {
             let reached = screen.strong(&format!("{:.2} %", share * 100.0));

@@ -99,6 +99,12 @@ fn devices_are_a_table_without_colour_that_fits_a_hundred_columns() {
     assert!(table.starts_with("DEVICE") && table.contains("cpu:0") && table.contains("ready"), "{table}");
     assert!(table.contains("domains: compute") && table.contains(" %)"), "{table}");
     assert!(widest(&table) <= 100 && !table.contains('\x1b'), "{table}");
+    assert!(table.contains("not here: ") && table.contains("(`panoply devices --all` shows why)"), "{table}");
+    assert!(table.contains(" core") && !table.contains("units "), "{table}");
+    assert!(table.lines().last().unwrap().starts_with("next: "), "{table}");
+    let table = printed(&["devices", "--all"]);
+    assert!(table.contains("NOT AVAILABLE BECAUSE") && !table.contains("not here: "), "{table}");
+    assert!(widest(&table) <= 100, "{table}");
     // The reason once followed the longest backend name without a blank.
     let named = table.lines().find_map(|line| line.strip_prefix("onnxruntime"));
     assert!(named.is_none_or(|rest| rest.starts_with([' ', ':'])), "{table}");
@@ -135,8 +141,22 @@ fn the_vector_level_can_be_lowered() {
 fn an_api_that_is_unknown_or_absent_is_refused_with_a_reason() {
     let message = refused(&["devices", "--api", "abacus"], 2);
     assert!(message.contains("expected one of cpu,") && message.contains("got abacus"), "{message}");
-    let message = refused(&["devices", "--api", "simulated"], 1);
+    let message = refused(&["bench", "--api", "simulated", "add/f32/64"], 1);
     assert!(message.contains("no device was found: simulated: "), "{message}");
+}
+
+/// Regression: an API without a device was an error without a table, and --json printed nothing.
+#[test]
+fn an_api_without_a_device_is_shown_with_its_reason() {
+    let table = printed(&["devices", "--api", "simulated"]);
+    assert!(table.contains("NOT AVAILABLE BECAUSE") && !table.contains("DEVICE  "), "{table}");
+    assert!(table.lines().any(|line| line.starts_with("simulated ")), "{table}");
+    let inventory = json(&["devices", "--api", "simulated", "--json"]);
+    let backend = &inventory["backends"][0];
+    assert_eq!((backend["api"].as_str(), backend["devices"].as_array().unwrap().len()), (Some("simulated"), 0));
+    assert!(!backend["absent"]["reason"].as_str().unwrap().is_empty(), "{inventory}");
+    assert_eq!(inventory["hardware"].is_object(), cfg!(target_os = "linux"), "{inventory}");
+    assert!(inventory["hardware"]["gpus"].is_array() || !cfg!(target_os = "linux"), "{inventory}");
 }
 
 #[test]
@@ -302,13 +322,106 @@ fn settings_without_an_end_are_refused_and_an_empty_name_is_none() {
     assert_eq!(with("").status.code(), Some(0));
 }
 
+/// Regression: both were warnings, and the command went on as if they were not set.
 #[test]
-fn variables_that_are_not_heeded_are_told() {
-    for (variable, value) in [("PANOPLY_SIMD", "nonsense"), ("PANOPLY_CACHE", "relative")] {
+fn variables_that_are_not_understood_are_refused() {
+    for (variable, value, expected) in
+        [("PANOPLY_SIMD", "avx9", "scalar, neon, avx2 or avx512"), ("PANOPLY_CACHE", "relative", "an absolute path")]
+    {
         let output = command(&["explain", "sort", "64", "--api", "cpu"]).env(variable, value).output().unwrap();
-        assert_eq!(output.status.code(), Some(0));
-        let said = stderr(&output);
-        assert!(said.starts_with("warning: ") && said.contains(variable) && said.contains(value), "{said}");
+        let told = format!("{variable}: expected {expected}, got {value}");
+        assert!(output.status.code() == Some(1) && stderr(&output).contains(&told), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn misspelt_names_are_recognised() {
+    for (arguments, meant) in [
+        (&["explain", "matmull", "64"][..], "matmul"),
+        (&["devices", "--api", "cudaa"], "cuda"),
+        (&["bench", "serach/f32", "--list"], "search"),
+    ] {
+        let message = refused(arguments, 2);
+        assert!(message.to_lowercase().contains(&format!("did you mean `{meant}`?")), "{message}");
+    }
+    assert!(!refused(&["explain", "xyz", "64"], 2).contains("did you mean"));
+}
+
+/// Runs a command in a new folder with this `panoply.toml`, and returns its notes.
+fn notes_with(settings: &str, name: &str, arguments: &[&str]) -> String {
+    let folder = std::env::temp_dir().join(format!("panoply-cli-notes-{name}-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("panoply.toml"), settings).unwrap();
+    let output = command(arguments).current_dir(&folder).output().unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(!stdout(&output).is_empty());
+    stderr(&output)
+}
+
+/// Regression: a file in a stranger's folder changed the command without a word.
+#[test]
+fn settings_of_the_current_folder_are_mentioned() {
+    const SETTINGS: &str = "[limits]\nqueue_depth_max = 7\n";
+    let explain = ["explain", "sort", "64", "--api", "cpu"];
+    let with = |option: &'static str| [&explain[..], &[option]].concat();
+    let note = notes_with(SETTINGS, "some", &explain);
+    assert!(note.starts_with("note: ") && note.contains("panoply.toml") && note.lines().count() == 1, "{note}");
+    assert_eq!(notes_with(SETTINGS, "quiet", &with("-q")), "");
+    assert_eq!(notes_with("# nothing\n", "default", &explain), "");
+    assert!(notes_with("# nothing\n", "verbose", &with("--verbose")).contains("panoply.toml"));
+    assert!(refused(&with("-qv"), 2).contains("--verbose"));
+}
+
+#[test]
+fn an_error_in_the_settings_has_its_line() {
+    let folder = std::env::temp_dir().join(format!("panoply-cli-line-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("wrong.toml");
+    std::fs::write(&file, "# one\n[limits]\nqueue_depth_max = = 7\n").unwrap();
+    let output = command(&["devices", "--api", "cpu"]).env("PANOPLY_CONFIG", &file).output().unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert!(stderr(&output).contains("wrong.toml: line 3: "), "{}", stderr(&output));
+}
+
+#[test]
+fn colours_are_used_when_they_are_wanted() {
+    let coloured = |arguments: &[&str], no_color: &str| {
+        let output = command(arguments).env("NO_COLOR", no_color).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        stdout(&output).contains('\x1b')
+    };
+    assert!(!coloured(&["plan"], "") && !coloured(&["plan", "--color", "auto"], ""));
+    assert!(coloured(&["--color", "always", "plan"], "1") && coloured(&["plan", "--color=always"], ""));
+    assert!(!coloured(&["plan", "--color", "never"], ""));
+    assert!(refused(&["plan", "--color", "often"], 2).contains("always"));
+}
+
+/// Regression: tables, and bars of 172 columns, were wider than the terminal.
+#[test]
+fn nothing_is_wider_than_the_terminal() {
+    let graph = concat!(env!("CARGO_MANIFEST_DIR"), "/data/mlp.graph");
+    for columns in ["40", "80"] {
+        for arguments in [
+            &["devices"][..],
+            &["plan"],
+            &["explain", "matmul", "64", "1024"],
+            &["bench", "sort/f32", "--seconds", "0.01", "--api", "cpu"],
+            &["graph", graph, "--size", "batch=64"],
+            &["signal", "decode"],
+            &["signal", "ber", "--from", "2", "--to", "4", "--bits", "100000"],
+            &["signal", "realtime", "--seconds", "0.1", "--rate", "200000", "--period-us", "10000"],
+            &["demo"],
+        ] {
+            let output = command(arguments).env("COLUMNS", columns).output().unwrap();
+            assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", stderr(&output));
+            for line in stdout(&output).lines() {
+                // A word that is wider stays whole.
+                let fits = line.chars().count() <= columns.parse().unwrap() || !line.trim().contains(' ');
+                assert!(fits, "{arguments:?} at {columns} columns: {line:?}");
+                assert!(line.matches('█').count() <= 60, "{line:?}");
+            }
+        }
     }
 }
 

@@ -3,11 +3,15 @@
 mod cli;
 mod demo;
 mod graph;
+mod hints;
 mod json;
+mod last_words;
 mod models;
+mod overtaken;
 mod readme;
 mod signal;
 mod store;
 mod store_safety;
+mod streams;
 mod train;
 mod vectors;

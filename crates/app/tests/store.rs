@@ -513,3 +513,19 @@ fn the_bench_measures_and_leaves_nothing() {
     let left: Vec<_> = fs::read_dir(&folder.0).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left.len(), 3, "the store, its key and the anchor's folder: {left:?}");
 }
+
+/// Regression: a warning promised that an older copy will be noticed, beside one that it will not.
+#[test]
+fn an_anchor_that_cannot_be_written_promises_nothing() {
+    let folder = Folder::new("no-anchor-yet");
+    let warned = |anchor: &str| {
+        let output = folder.run(&Folder::keyed(&["ls", "safe", "--anchor", anchor]));
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let warning = warned("missing/anchor");
+    assert!(warning.contains("nobody will notice") && warning.contains("cannot be told\n"), "{warning}");
+    assert!(!warning.contains("from now on"), "{warning}");
+    assert!(warned("anchor").contains("cannot be told; from now on it can\n"));
+    assert_eq!(warned("anchor"), "");
+}

@@ -25,7 +25,7 @@ fn noise(len: usize) -> Vec<u8> {
     (0..len / 4).flat_map(|_| next().to_le_bytes()).collect()
 }
 
-fn signal(child: &Child, signal: Signal) {
+pub fn signal(child: &Child, signal: Signal) {
     kill_process(Pid::from_child(child), signal).unwrap();
 }
 
@@ -33,7 +33,7 @@ fn put(folder: &Folder, arguments: &[&str], input: &[u8]) -> Output {
     with_input(folder.command(&Folder::keyed(&[&["put", "safe", "-"], arguments].concat())), input)
 }
 
-fn told(output: &Output) -> (Option<i32>, String) {
+pub fn told(output: &Output) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
@@ -86,7 +86,7 @@ fn an_append_at_a_place_is_made_once() {
 /// A full pipe that is never read, as the output of a command that must not end before it is
 /// interrupted. A signal sent after the commit then always arrives before the end, however slow the
 /// machine is.
-fn full_pipe() -> (PipeReader, PipeWriter) {
+pub fn full_pipe() -> (PipeReader, PipeWriter) {
     let (reader, mut writer) = std::io::pipe().unwrap();
     ioctl_fionbio(&writer, true).unwrap();
     for piece in [&[b' '; 4096][..], b" "] {

@@ -12,7 +12,7 @@ use panoply_simulated::run_one;
 use crate::layout::laid_out_like;
 use crate::random_graph::{RandomGraph, Seeds};
 use crate::reference::reference;
-use crate::repeat::{Answers, RUNS, Repeated, check_repeated};
+use crate::repeat::{Answers, RUNS, RepeatedGraph, check_repeated};
 use crate::suite::{Case, cases};
 use crate::values::random_tensor;
 
@@ -82,7 +82,7 @@ pub fn check_graphs(backend: &dyn Backend, device: &DeviceInfo, seeds: Seeds) ->
         }
         let sets = input_sets(&graph, number);
         let judge = |expected: &Value, got: &Value| case.judge.difference(&case.op, expected, got);
-        let repeated = |is_resident: bool, answers: Answers| Repeated {
+        let repeated = |is_resident: bool, answers: Answers| RepeatedGraph {
             graph: graph.graph(),
             sets: &sets,
             is_resident,

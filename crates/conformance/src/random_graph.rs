@@ -82,7 +82,7 @@ pub fn random_graph(seed: u64) -> RandomGraph {
 
 /// The graph of one seed for its structure, and another for its sizes and values.
 pub fn random_graph_like(structure: u64, sizes: u64) -> RandomGraph {
-    let mut making = Making::new(structure, sizes);
+    let mut making = GraphMaker::new(structure, sizes);
     let built = making.build();
     let wrong = |error| panic!("the graph of the seeds {structure} and {sizes} is wrong: {error}");
     let (graph, batch) = built.unwrap_or_else(wrong);
@@ -113,7 +113,7 @@ fn column_major(tensor: &Tensor) -> Result<Tensor> {
     tensor.permute(&order)?.contiguous()?.permute(&order)
 }
 
-struct Making {
+struct GraphMaker {
     /// Determines the structure.
     random: Random,
     /// Determines sizes and values.
@@ -125,11 +125,11 @@ struct Making {
     has_bf16: bool,
 }
 
-impl Making {
-    fn new(structure: u64, sizes: u64) -> Making {
+impl GraphMaker {
+    fn new(structure: u64, sizes: u64) -> GraphMaker {
         let random = Random::new(structure.wrapping_mul(0x1234_5678_9abc_def1));
         let sizes = Random::new(sizes.wrapping_mul(0x0fed_cba9_8765_4321).wrapping_add(1));
-        Making { random, sizes, nodes: Vec::new(), inputs: Vec::new(), has_halves: false, has_bf16: false }
+        GraphMaker { random, sizes, nodes: Vec::new(), inputs: Vec::new(), has_halves: false, has_bf16: false }
     }
 
     fn build(&mut self) -> Result<(Graph, usize)> {

@@ -33,7 +33,7 @@ pub(crate) enum Answers {
 }
 
 /// A graph to run repeatedly.
-pub(crate) struct Repeated<'a> {
+pub(crate) struct RepeatedGraph<'a> {
     pub(crate) graph: &'a Graph,
     /// Sets of inputs, each with the expected result. Runs use them in turn.
     pub(crate) sets: &'a [(Vec<Tensor>, Value)],
@@ -70,7 +70,7 @@ pub fn check_suite_graphs(backend: &dyn Backend, device: &DeviceInfo, seeds: See
         let ways = [(is_resident, Answers::Held), (!is_resident, Answers::Held), (is_resident, Answers::Dropped)];
         let wrong = ways.into_iter().find_map(|(is_resident, answers)| {
             let judge = |expected: &Value, got: &Value| difference(&made, expected, got, flushes);
-            let repeated = Repeated { graph: &made.graph, sets: &made.sets, is_resident, answers, judge: &judge };
+            let repeated = RepeatedGraph { graph: &made.graph, sets: &made.sets, is_resident, answers, judge: &judge };
             let what = check_repeated(engine.as_mut(), &repeated)?;
             let place = if is_resident { "on the device" } else { "on the host" };
             Some(format!("inputs {place}, answers {answers:?}: {what}"))
@@ -84,11 +84,11 @@ pub fn check_suite_graphs(backend: &dyn Backend, device: &DeviceInfo, seeds: See
 }
 
 /// The first fault of any result, or `None`.
-pub(crate) fn check_repeated(engine: &mut dyn Engine, repeated: &Repeated<'_>) -> Option<String> {
+pub(crate) fn check_repeated(engine: &mut dyn Engine, repeated: &RepeatedGraph<'_>) -> Option<String> {
     run_all(engine, repeated).unwrap_or_else(|error| Some(format!("expected an answer, got the error «{error}»")))
 }
 
-fn run_all(engine: &mut dyn Engine, repeated: &Repeated<'_>) -> Result<Option<String>> {
+fn run_all(engine: &mut dyn Engine, repeated: &RepeatedGraph<'_>) -> Result<Option<String>> {
     let sets = match repeated.answers {
         Answers::Held => repeated.sets,
         Answers::Dropped => &repeated.sets[..repeated.sets.len().min(SETS_IN_TURNS)],

@@ -169,9 +169,9 @@ fn is_node(case: &Case) -> bool {
 }
 
 /// An existing op, for the recorder.
-struct Recorded(Op);
+struct RecordedOp(Op);
 
-impl Operation for Recorded {
+impl Operation for RecordedOp {
     type Output = Value;
 
     fn into_op(self) -> Result<Op> {
@@ -188,7 +188,7 @@ struct Recorder {
     random: Random,
     g: GraphBuilder,
     /// The tensors for the inputs, in order.
-    given: Vec<Given>,
+    given: Vec<FirstInput>,
     judges: Vec<Judge>,
     own: Vec<OwnCheck>,
     /// Whether the inputs of the current case are the same on every run.
@@ -197,7 +197,7 @@ struct Recorder {
 }
 
 /// An input of the first run.
-struct Given {
+struct FirstInput {
     tensor: Tensor,
     is_fixed: bool,
 }
@@ -242,7 +242,7 @@ impl Recorder {
                     *tensor = sample.clone();
                 }
             });
-            Recorded(op)
+            RecordedOp(op)
         };
         let ports = match op.outputs()?.len() {
             2 => {
@@ -295,7 +295,7 @@ impl Recorder {
         let dims: Vec<Dim> = tensor.shape().iter().map(|size| Dim::fixed(*size)).collect();
         let name = format!("x{}", self.given.len());
         let node = self.g.input(&name, tensor.dtype(), &dims)?;
-        self.given.push(Given { tensor, is_fixed: self.is_fixed });
+        self.given.push(FirstInput { tensor, is_fixed: self.is_fixed });
         Ok(node)
     }
 
@@ -384,7 +384,7 @@ impl Recorder {
         for shift in 0..RUNS {
             // An op may refuse other values. Then integers stay unchanged, or the set is skipped.
             for moves_integers in [true, false] {
-                let moved = |given: &Given| match given.tensor.dtype().is_integer() && !moves_integers {
+                let moved = |given: &FirstInput| match given.tensor.dtype().is_integer() && !moves_integers {
                     _ if given.is_fixed => Ok(given.tensor.clone()),
                     true => Ok(given.tensor.clone()),
                     false => moved(&given.tensor, shift),

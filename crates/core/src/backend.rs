@@ -99,7 +99,7 @@ pub trait Engine {
 
     /// Appends the finished ops to `finished`, in the order of submission, and returns the number
     /// of items in flight. If nothing has finished it may wait, for at most `wait_max`.
-    fn poll(&mut self, finished: &mut Vec<Finished>, wait_max: Duration) -> usize;
+    fn poll(&mut self, finished: &mut Vec<FinishedOp>, wait_max: Duration) -> usize;
 
     /// The current state of the engine's memory pools.
     fn memory(&mut self) -> MemoryStats;
@@ -170,7 +170,7 @@ impl CryptoProvider {
 /// One op to be run by an engine.
 #[derive(Debug)]
 pub struct Item {
-    /// The worker's id of the op, returned in [`Finished`].
+    /// The worker's id of the op, returned in [`FinishedOp`].
     pub token: u64,
     /// The op. It has been validated.
     pub op: Op,
@@ -178,7 +178,7 @@ pub struct Item {
 
 /// One op that an engine has finished.
 #[derive(Debug)]
-pub struct Finished {
+pub struct FinishedOp {
     /// The worker's id of the op, from [`Item`].
     pub token: u64,
     /// The op as it was submitted, handed back so that it can be retried elsewhere.
@@ -195,10 +195,10 @@ pub struct Finished {
     pub device_time: Option<Duration>,
 }
 
-impl Finished {
+impl FinishedOp {
     /// A result of an item that ran alone, with no data moved.
-    pub fn alone(item: Item, result: Result<Value>) -> Finished {
-        Finished {
+    pub fn alone(item: Item, result: Result<Value>) -> FinishedOp {
+        FinishedOp {
             token: item.token,
             op: item.op,
             result,

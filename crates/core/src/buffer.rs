@@ -22,7 +22,7 @@ use crate::device_id::{DeviceId, Location};
 use crate::dtype::Element;
 use crate::error::{Error, Result};
 use crate::lease::Lease;
-use crate::locked::Locked;
+use crate::locked::LockedPages;
 
 /// The alignment of every host buffer that Panoply allocates: a cache line, and the widest vector
 /// register.
@@ -99,8 +99,8 @@ enum Owner {
 /// out of swap if the system permits it, until they have been overwritten.
 struct SecretLines {
     #[allow(dead_code)] // Held for its destructor, which runs before the memory is freed.
-    locked: Option<Locked>,
-    lines: Box<[Line]>,
+    locked: Option<LockedPages>,
+    lines: Box<[CacheLine]>,
 }
 
 impl Drop for SecretLines {
@@ -112,7 +112,7 @@ impl Drop for SecretLines {
 /// One cache line. The type gives its alignment.
 #[repr(align(64))]
 #[allow(dead_code)] // Only its address matters.
-struct Line([u8; HOST_ALIGN_BYTES]);
+struct CacheLine([u8; HOST_ALIGN_BYTES]);
 
 /// Zeroed memory with the allocator's own alignment. The allocator serves large blocks from
 /// untouched pages, which cost nothing until they are written.
@@ -165,9 +165,9 @@ impl Drop for Vector {
 /// Memory that a caller lent. Its destructor is the caller's code. It runs on the thread that drops
 /// the last view. This is mostly a thread of the runtime, in the middle of dropping an op that has
 /// other inputs. So a panic of the destructor is caught here.
-struct Lent<O>(ManuallyDrop<O>);
+struct LentMemory<O>(ManuallyDrop<O>);
 
-impl<O> Drop for Lent<O> {
+impl<O> Drop for LentMemory<O> {
     fn drop(&mut self) {
         // SAFETY: the owner is taken only here, and `self.0` is not used again.
         let owner = unsafe { ManuallyDrop::take(&mut self.0) };
@@ -203,7 +203,7 @@ impl HostBuffer {
     /// Views memory that the caller owns, without a copy: a `Vec`, an `Arc<[T]>`, a memory map. The
     /// owner is kept until the last view is dropped.
     pub fn from_owner<T: Element, O: AsRef<[T]> + Send + Sync + 'static>(owner: O) -> HostBuffer {
-        let owner = Arc::new(Lent(ManuallyDrop::new(owner)));
+        let owner = Arc::new(LentMemory(ManuallyDrop::new(owner)));
         // `as_ref` is called only once, after the owner has its final address. An implementation
         // that answers differently later does no harm.
         let bytes: &[u8] = bytemuck::cast_slice((*owner.0).as_ref());
@@ -289,13 +289,13 @@ impl HostBufferMut {
             let place = "the host".to_owned();
             return Err(Error::OutOfMemory { place, asked: len_bytes as u64, free: 0, largest: 0 });
         }
-        lines.resize_with(count, || Line([0; HOST_ALIGN_BYTES]));
+        lines.resize_with(count, || CacheLine([0; HOST_ALIGN_BYTES]));
         let lines = lines.into_boxed_slice();
-        let locked = Locked::new(lines.as_ptr().cast(), count * HOST_ALIGN_BYTES);
+        let locked = LockedPages::new(lines.as_ptr().cast(), count * HOST_ALIGN_BYTES);
         let mut lines = Arc::new(SecretLines { locked, lines });
         let start = match Arc::get_mut(&mut lines) {
             Some(secret) => NonNull::from(&mut *secret.lines).cast(),
-            None => NonNull::<Line>::dangling().cast(),
+            None => NonNull::<CacheLine>::dangling().cast(),
         };
         Ok(HostBufferMut { buffer: HostBuffer { start, len_bytes, owner: Owner::Secret(lines) } })
     }
@@ -315,7 +315,7 @@ impl HostBufferMut {
         };
         // SAFETY: all grains were just filled.
         let owner = Owner::Grains(unsafe { grains.assume_init() });
-        let start = NonNull::new(start).unwrap_or(NonNull::<Line>::dangling().cast());
+        let start = NonNull::new(start).unwrap_or(NonNull::<CacheLine>::dangling().cast());
         HostBufferMut { buffer: HostBuffer { start, len_bytes, owner } }
     }
 

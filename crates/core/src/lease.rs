@@ -155,9 +155,9 @@ mod tests {
     use super::*;
     use std::sync::atomic::AtomicUsize;
 
-    struct Counted(std::sync::Arc<AtomicUsize>);
+    struct DropCounter(std::sync::Arc<AtomicUsize>);
 
-    impl Drop for Counted {
+    impl Drop for DropCounter {
         fn drop(&mut self) {
             self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         }
@@ -167,8 +167,8 @@ mod tests {
     fn values_come_home_and_late_ones_are_dropped() {
         let dropped = std::sync::Arc::new(AtomicUsize::new(0));
         let home = Home::new();
-        let early = home.lend(Counted(dropped.clone()));
-        let late = home.lend(Counted(dropped.clone()));
+        let early = home.lend(DropCounter(dropped.clone()));
+        let late = home.lend(DropCounter(dropped.clone()));
         drop(early);
         let mut returned = Vec::new();
         home.take_back(|value| returned.push(value));
@@ -190,7 +190,7 @@ mod loom_tests {
         loom::model(|| {
             let dropped = loom::sync::Arc::new(loom::sync::atomic::AtomicUsize::new(0));
             let home = Home::new();
-            let leases: Vec<_> = (0..2).map(|_| home.lend(Counted(dropped.clone()))).collect();
+            let leases: Vec<_> = (0..2).map(|_| home.lend(DropCounter(dropped.clone()))).collect();
             let threads: Vec<_> = leases.into_iter().map(|lease| loom::thread::spawn(move || drop(lease))).collect();
             let mut received = 0;
             home.take_back(|value| {
@@ -206,9 +206,9 @@ mod loom_tests {
         });
     }
 
-    struct Counted(loom::sync::Arc<loom::sync::atomic::AtomicUsize>);
+    struct DropCounter(loom::sync::Arc<loom::sync::atomic::AtomicUsize>);
 
-    impl Drop for Counted {
+    impl Drop for DropCounter {
         fn drop(&mut self) {
             self.0.fetch_add(1, Ordering::SeqCst);
         }

@@ -49,7 +49,7 @@ pub mod threads;
 pub mod vendor;
 
 pub use backend::{
-    Absence, Backend, CryptoProvider, Engine, Finished, FirstGuess, Health, Item, MemoryStats, OpenOptions, Support,
+    Absence, Backend, CryptoProvider, Engine, FinishedOp, FirstGuess, Health, Item, MemoryStats, OpenOptions, Support,
     Warmth,
 };
 pub use buffer::{Buffer, DeviceBuffer, HostBuffer, HostBufferMut};

@@ -32,9 +32,9 @@ pub(crate) const LOCKED_PAGES_MAX: usize = 1024;
 const TRIES_MAX: usize = 1000;
 
 /// The locked pages, by number, with the number of secrets in each.
-static COUNTS: Mutex<Counts> = Mutex::new(Counts { process: None, pages: BTreeMap::new() });
+static COUNTS: Mutex<LockCounts> = Mutex::new(LockCounts { process: None, pages: BTreeMap::new() });
 
-struct Counts {
+struct LockCounts {
     /// The process that locked the pages.
     process: Option<Process>,
     pages: BTreeMap<usize, usize>,
@@ -46,14 +46,14 @@ struct Counts {
 pub struct SecretBox<T> {
     value: Box<T>,
     #[allow(dead_code)] // Held only for its destructor, which runs last.
-    locked: Option<Locked>,
+    locked: Option<LockedPages>,
 }
 
 impl<T> SecretBox<T> {
     /// Moves the secret into memory of its own.
     pub fn new(value: T) -> SecretBox<T> {
         let value = Box::new(value);
-        let locked = Locked::new((&raw const *value).cast(), size_of::<T>());
+        let locked = LockedPages::new((&raw const *value).cast(), size_of::<T>());
         SecretBox { value, locked }
     }
 
@@ -78,15 +78,15 @@ impl<T> DerefMut for SecretBox<T> {
 }
 
 /// Pages that stay locked until this is dropped.
-pub(crate) struct Locked {
+pub(crate) struct LockedPages {
     first: usize,
     count: usize,
     process: Process,
 }
 
-impl Locked {
+impl LockedPages {
     /// Locks the pages of `bytes` bytes; `None` if the system refuses.
-    pub(crate) fn new(start: *const u8, bytes: usize) -> Option<Locked> {
+    pub(crate) fn new(start: *const u8, bytes: usize) -> Option<LockedPages> {
         let page_bytes = system::page_bytes().filter(|_| (1..=LOCKED_BYTES_MAX).contains(&bytes))?;
         let (first, last) = (start.addr() / page_bytes, (start.addr() + bytes - 1) / page_bytes);
         let (process, mut counts) = (Process::current(), counts()?);
@@ -94,7 +94,7 @@ impl Locked {
             counts.pages.clear();
             counts.process = Some(process);
         }
-        let mut locked = Locked { first, count: 0, process };
+        let mut locked = LockedPages { first, count: 0, process };
         for page in first..=last {
             let secrets = counts.pages.get(&page).copied().unwrap_or(0);
             let is_full = secrets == 0 && counts.pages.len() >= LOCKED_PAGES_MAX;
@@ -110,7 +110,7 @@ impl Locked {
     }
 }
 
-impl Drop for Locked {
+impl Drop for LockedPages {
     fn drop(&mut self) {
         let Some(page_bytes) = system::page_bytes().filter(|_| self.count > 0) else { return };
         // A page that cannot be unlocked here stays locked until the process ends.
@@ -133,7 +133,7 @@ impl Drop for Locked {
     }
 }
 
-fn counts() -> Option<MutexGuard<'static, Counts>> {
+fn counts() -> Option<MutexGuard<'static, LockCounts>> {
     for _ in 0..TRIES_MAX {
         match COUNTS.try_lock() {
             Ok(counts) => return Some(counts),
@@ -221,7 +221,7 @@ mod tests {
 
     use super::*;
 
-    /// Whether the system reports this page as locked: `Locked` of its mapping in `smaps`.
+    /// Whether the system reports this page as locked: `LockedPages` of its mapping in `smaps`.
     fn is_locked(address: usize) -> bool {
         let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
         let mut inside = false;
@@ -244,19 +244,19 @@ mod tests {
         let memory = vec![1_u8; 8 * page_bytes];
         let start = memory.as_ptr().wrapping_add(memory.as_ptr().align_offset(page_bytes));
         let (address, second) = (start.addr(), start.wrapping_add(100));
-        let Some(one) = Locked::new(start, 64) else {
+        let Some(one) = LockedPages::new(start, 64) else {
             println!("skipped: the system locks no memory here");
             return;
         };
-        let two = Locked::new(second, 2 * page_bytes).unwrap();
+        let two = LockedPages::new(second, 2 * page_bytes).unwrap();
         assert!(is_locked(address) && is_locked(address + page_bytes));
         drop(one);
         assert!(is_locked(address), "another secret is there");
         drop(two);
         assert!(!is_locked(address) && !is_locked(address + page_bytes));
-        assert!(Locked::new(start, 0).is_none() && Locked::new(start, LOCKED_BYTES_MAX + 1).is_none());
+        assert!(LockedPages::new(start, 0).is_none() && LockedPages::new(start, LOCKED_BYTES_MAX + 1).is_none());
         // An unmapped address is refused by the system without other effects.
-        assert!(Locked::new(std::ptr::without_provenance(page_bytes), 8).is_none());
+        assert!(LockedPages::new(std::ptr::without_provenance(page_bytes), 8).is_none());
     }
 
     /// Runs a check in a forked process, since it concerns all memory of a process. Returns 0 on
@@ -282,7 +282,7 @@ mod tests {
         let memory = vec![1_u8; 4 * page_bytes];
         let start = memory.as_ptr().wrapping_add(memory.as_ptr().align_offset(page_bytes));
         let code = in_fork(|| {
-            let Some(secret) = Locked::new(start, 64) else { return 2 };
+            let Some(secret) = LockedPages::new(start, 64) else { return 2 };
             // SAFETY: the call takes no pointer, and only affects where pages lie.
             if unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE) } != 0 {
                 return 2;
@@ -302,14 +302,14 @@ mod tests {
         let memory = vec![1_u8; (LOCKED_PAGES_MAX + 10) * page_bytes];
         let start = memory.as_ptr().wrapping_add(memory.as_ptr().align_offset(page_bytes));
         let code = in_fork(|| {
-            let page = |index: usize| Locked::new(start.wrapping_add(index * page_bytes), 1);
-            let mut all: Vec<Option<Locked>> = (0..LOCKED_PAGES_MAX + 5).map(page).collect();
+            let page = |index: usize| LockedPages::new(start.wrapping_add(index * page_bytes), 1);
+            let mut all: Vec<Option<LockedPages>> = (0..LOCKED_PAGES_MAX + 5).map(page).collect();
             let count = all.iter().flatten().count();
             if count < LOCKED_PAGES_MAX && all[..LOCKED_PAGES_MAX].iter().any(Option::is_none) {
                 // The system's limit is lower.
                 return 2;
             }
-            let shares = Locked::new(start.wrapping_add(64), 1).is_some();
+            let shares = LockedPages::new(start.wrapping_add(64), 1).is_some();
             all.truncate(1);
             i32::from(!(count == LOCKED_PAGES_MAX && shares && page(LOCKED_PAGES_MAX + 1).is_some()))
         });
@@ -348,7 +348,7 @@ mod tests {
         use crate::op::crypto::{AeadAlgorithm, Key};
         let page_bytes = system::page_bytes().unwrap();
         let probe = vec![0_u8; page_bytes];
-        if Locked::new(probe.as_ptr(), 1).is_none() {
+        if LockedPages::new(probe.as_ptr(), 1).is_none() {
             println!("skipped: the system locks no memory here");
             return;
         }

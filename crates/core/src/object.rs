@@ -31,13 +31,13 @@ static NEXT_KEY: AtomicU64 = AtomicU64::new(1);
 /// A handle to state on a device. A clone shares the state, and dropping the last handle releases
 /// it.
 #[derive(Clone)]
-pub struct Object(Arc<Shared>);
+pub struct Object(Arc<ObjectState>);
 
 /// A handle that does not keep the state alive.
 #[derive(Clone)]
-pub struct WeakObject(Weak<Shared>);
+pub struct WeakObject(Weak<ObjectState>);
 
-struct Shared {
+struct ObjectState {
     device: DeviceId,
     kind: &'static str,
     key: AtomicU64,
@@ -185,7 +185,7 @@ impl<T> ObjectTable<T> {
         let hold = Mutex::new(Hold { lease: Some(self.home.lend(key)), trouble: None });
         let recipe = recipe.cloned();
         let (key, noted) = (AtomicU64::new(key), AtomicBool::new(false));
-        Ok(Object(Arc::new(Shared { device: self.device, kind, key, noted, recipe, hold })))
+        Ok(Object(Arc::new(ObjectState { device: self.device, kind, key, noted, recipe, hold })))
     }
 
     /// The state of an object, or the error for the op that named the object.

@@ -1,6 +1,6 @@
 //! Size-classed pools: a returned block is kept for the next request of its class.
 //!
-//! The logic is the same for host memory, pinned host memory and device memory. A [`Source`]
+//! The logic is the same for host memory, pinned host memory and device memory. A [`BlockSource`]
 //! allocates and frees the actual blocks. A pool belongs to one worker. A block that it lends
 //! travels as a [`Lease`] to any thread, and returns when the lease is dropped. Once a pool has
 //! warmed up, the hot path requests nothing from the source.
@@ -16,7 +16,7 @@ const CLASSES_PER_DOUBLING: usize = 4;
 const CLASS_COUNT: usize = (usize::BITS as usize - 12) * CLASSES_PER_DOUBLING;
 
 /// The allocator of a pool's blocks.
-pub trait Source {
+pub trait BlockSource {
     /// A block of memory.
     type Block: Send;
 
@@ -39,7 +39,7 @@ pub trait Source {
 
 /// A block together with its size class. A block that held a secret is wiped when it is dropped.
 #[derive(Debug)]
-pub struct Pooled<B> {
+pub struct PooledBlock<B> {
     /// The block.
     pub block: B,
     class: usize,
@@ -47,7 +47,7 @@ pub struct Pooled<B> {
     wipe: fn(&mut B) -> bool,
 }
 
-impl<B> Pooled<B> {
+impl<B> PooledBlock<B> {
     /// Marks the block as holding a secret. It is wiped or freed before anyone else gets it.
     pub fn mark_secret(&mut self) {
         self.is_secret = true;
@@ -63,7 +63,7 @@ impl<B> Pooled<B> {
     }
 }
 
-impl<B> Drop for Pooled<B> {
+impl<B> Drop for PooledBlock<B> {
     fn drop(&mut self) {
         if self.is_secret {
             (self.wipe)(&mut self.block);
@@ -72,15 +72,15 @@ impl<B> Drop for Pooled<B> {
 }
 
 /// A pool of blocks from one source.
-pub struct Pool<S: Source> {
+pub struct Pool<S: BlockSource> {
     source: S,
-    home: Home<Pooled<S::Block>>,
+    home: Home<PooledBlock<S::Block>>,
     free: Vec<Vec<S::Block>>,
     cached_bytes_max: usize,
     stats: MemoryStats,
 }
 
-impl<S: Source> Pool<S> {
+impl<S: BlockSource> Pool<S> {
     /// A pool that caches at most `cached_bytes_max` bytes for reuse.
     pub fn new(source: S, cached_bytes_max: usize) -> Pool<S> {
         let free = std::iter::repeat_with(Vec::new).take(CLASS_COUNT).collect();
@@ -89,7 +89,7 @@ impl<S: Source> Pool<S> {
 
     /// Lends a block of at least `bytes`. Its contents are those of the last user. If the source is
     /// out of memory, the pool frees its cache and tries once more.
-    pub fn lend(&mut self, bytes: usize) -> Result<Lease<Pooled<S::Block>>> {
+    pub fn lend(&mut self, bytes: usize) -> Result<Lease<PooledBlock<S::Block>>> {
         self.collect();
         let class = class_of(bytes);
         let class_bytes = class_bytes(class).ok_or_else(|| Error::OutOfMemory {
@@ -111,7 +111,7 @@ impl<S: Source> Pool<S> {
         };
         self.stats.lent_bytes += class_bytes as u64;
         self.stats.peak_bytes = self.stats.peak_bytes.max(self.stats.lent_bytes + self.stats.cached_bytes);
-        Ok(self.home.lend(Pooled { block, class, is_secret: false, wipe: S::wipe }))
+        Ok(self.home.lend(PooledBlock { block, class, is_secret: false, wipe: S::wipe }))
     }
 
     /// Frees cached blocks until at most `keep_bytes` are cached.
@@ -185,11 +185,11 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    struct Limited {
+    struct LimitedSource {
         left: usize,
     }
 
-    impl Source for Limited {
+    impl BlockSource for LimitedSource {
         type Block = usize;
 
         fn allocate(&mut self, bytes: usize) -> Result<usize> {
@@ -211,7 +211,7 @@ mod tests {
         }
     }
 
-    impl Source for Wiping {
+    impl BlockSource for Wiping {
         type Block = (Arc<AtomicUsize>, bool);
 
         fn allocate(&mut self, _bytes: usize) -> Result<Self::Block> {
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn what_comes_back_is_reused_and_the_cap_holds() {
-        let mut pool = Pool::new(Limited { left: usize::MAX }, 16 << 10);
+        let mut pool = Pool::new(LimitedSource { left: usize::MAX }, 16 << 10);
         let first = pool.lend(5000).unwrap();
         assert_eq!(first.block, 5120);
         drop(first);
@@ -271,7 +271,7 @@ mod tests {
 
     #[test]
     fn impossible_requests_are_out_of_memory() {
-        let mut pool = Pool::new(Limited { left: 1 << 20 }, usize::MAX);
+        let mut pool = Pool::new(LimitedSource { left: 1 << 20 }, usize::MAX);
         assert!(matches!(pool.lend(2 << 20), Err(Error::OutOfMemory { .. })));
         assert!(matches!(pool.lend(usize::MAX), Err(Error::OutOfMemory { .. })));
         assert!(matches!(pool.lend(isize::MAX as usize), Err(Error::OutOfMemory { .. })));

@@ -4,7 +4,7 @@
 //! 1. A sink is bounded. If it is full, the engine keeps the value and tries again at its next
 //!    poll.
 //! 2. Values arrive in the order in which they were sent. After the last one the op's outcome
-//!    reports how the session ended. A [`Source`] returns `None` once all values were received and
+//!    reports how the session ended. A [`SinkReader`] returns `None` once all values were received and
 //!    the op has dropped its sink.
 //! 3. A caller that needs no more values drops the source. The engine sees [`Sink::is_closed`] and
 //!    ends the op.
@@ -25,10 +25,10 @@ use std::time::{Duration, Instant};
 use crate::part::Value;
 
 /// The engine's end of a sink. A clone shares it.
-pub struct Sink(Arc<Shared>);
+pub struct Sink(Arc<SharedQueue>);
 
 /// The caller's end of a sink.
-pub struct Source(Arc<Shared>);
+pub struct SinkReader(Arc<SharedQueue>);
 
 /// An observer of each value that is sent into a sink.
 pub trait Watch: Send + Sync {
@@ -37,7 +37,7 @@ pub trait Watch: Send + Sync {
     fn sent(&self, value: &Value);
 }
 
-struct Shared {
+struct SharedQueue {
     state: Mutex<State>,
     arrived: Condvar,
     depth_max: usize,
@@ -52,11 +52,11 @@ struct State {
 }
 
 /// A sink that holds at most `depth_max` values (at least one), and its source.
-pub fn sink(depth_max: usize) -> (Sink, Source) {
+pub fn sink(depth_max: usize) -> (Sink, SinkReader) {
     let state = State { values: VecDeque::new(), sinks: 1, closed: false, waker: None, watch: None };
-    let shared = Shared { state: Mutex::new(state), arrived: Condvar::new(), depth_max: depth_max.max(1) };
+    let shared = SharedQueue { state: Mutex::new(state), arrived: Condvar::new(), depth_max: depth_max.max(1) };
     let shared = Arc::new(shared);
-    (Sink(Arc::clone(&shared)), Source(shared))
+    (Sink(Arc::clone(&shared)), SinkReader(shared))
 }
 
 impl Sink {
@@ -115,7 +115,7 @@ impl Drop for Sink {
     }
 }
 
-impl Source {
+impl SinkReader {
     /// Waits asynchronously for the next value; `None` after the last one. Works with any executor.
     pub fn receive(&mut self) -> impl Future<Output = Option<Value>> + '_ {
         Receive(self)
@@ -153,7 +153,7 @@ impl Source {
     }
 }
 
-impl Drop for Source {
+impl Drop for SinkReader {
     fn drop(&mut self) {
         let (values, waker) = {
             let mut state = self.0.lock();
@@ -164,7 +164,7 @@ impl Drop for Source {
     }
 }
 
-struct Receive<'a>(&'a mut Source);
+struct Receive<'a>(&'a mut SinkReader);
 
 impl Future for Receive<'_> {
     type Output = Option<Value>;
@@ -187,7 +187,7 @@ impl Future for Receive<'_> {
     }
 }
 
-impl Shared {
+impl SharedQueue {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
@@ -215,7 +215,7 @@ impl fmt::Debug for Sink {
     }
 }
 
-impl fmt::Debug for Source {
+impl fmt::Debug for SinkReader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Source({} of {})", self.0.lock().values.len(), self.0.depth_max)
     }
@@ -264,8 +264,8 @@ mod tests {
     #[test]
     fn a_reader_is_woken_outside_of_the_lock() {
         /// Reads the sink when it is woken, as a reader on another thread may do at that moment.
-        struct Looks(Sink, Mutex<Vec<Option<usize>>>);
-        impl std::task::Wake for Looks {
+        struct ReadOnWake(Sink, Mutex<Vec<Option<usize>>>);
+        impl std::task::Wake for ReadOnWake {
             fn wake(self: Arc<Self>) {
                 // `try_lock` reports a held lock at once. `lock` would deadlock here.
                 let seen = self.0.0.state.try_lock().ok().map(|state| state.values.len());
@@ -273,7 +273,7 @@ mod tests {
             }
         }
         let (sink, mut source) = sink(2);
-        let looks = Arc::new(Looks(sink.clone(), Mutex::default()));
+        let looks = Arc::new(ReadOnWake(sink.clone(), Mutex::default()));
         let waker = Waker::from(Arc::clone(&looks));
         let mut receive = Box::pin(source.receive());
         assert!(receive.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
@@ -283,8 +283,8 @@ mod tests {
 
     #[test]
     fn a_watch_sees_every_value_before_the_reader_and_again_where_it_did_not_fit() {
-        struct Counts(Mutex<Vec<u8>>, Sink);
-        impl Watch for Counts {
+        struct SentValues(Mutex<Vec<u8>>, Sink);
+        impl Watch for SentValues {
             fn sent(&self, value: &Value) {
                 // The sink can be used here: `try_send` holds no lock while it calls this.
                 assert!(!self.1.is_closed());
@@ -296,7 +296,7 @@ mod tests {
             fn sent(&self, _: &Value) {}
         }
         let (sink, mut source) = sink(1);
-        let counts = Arc::new(Counts(Mutex::default(), sink.clone()));
+        let counts = Arc::new(SentValues(Mutex::default(), sink.clone()));
         sink.try_send(value(1)).unwrap();
         assert_eq!(byte(source.wait()), Some(1));
         sink.watch(counts.clone());

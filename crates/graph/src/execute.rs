@@ -12,7 +12,7 @@ use panoply_core::graph::{Graph, Instance, Step, SymbolSizes, WeakGraph, fill_in
 use panoply_core::op::graph::RunGraph;
 use panoply_core::{Error, ErrorKind, HostBufferMut, Op, Result, Tensor, Value};
 
-use crate::plan::{Joined, Order, Place, Plan, Tail};
+use crate::plan::{Concatenation, Order, Plan, SlotPlace, Tail};
 use crate::stage::Stage;
 use crate::{Facts, plan_of};
 
@@ -75,12 +75,12 @@ pub struct Destination {
 /// A plan with its constants on the device, and the data that a run needs.
 pub struct Ready {
     /// The plan and its data on the device; to be held while any work in flight uses it.
-    pub held: Arc<Held>,
+    pub held: Arc<ResidentPlan>,
     stage: Stage,
 }
 
 /// A plan and its data on the device.
-pub struct Held {
+pub struct ResidentPlan {
     /// The plan.
     pub plan: Arc<Plan>,
     /// Constants, and results computed once from constants.
@@ -91,7 +91,7 @@ pub struct Held {
 /// The plans of one engine, each made on first use.
 #[derive(Default)]
 pub struct Plans {
-    entries: Vec<Entry>,
+    entries: Vec<PlanEntry>,
     /// Constants and results computed from them: plans of one graph share those whose computation
     /// is the same. A result may depend on the sizes of the inputs though its length does not.
     kept: HashMap<KeptKey, Tensor>,
@@ -99,7 +99,7 @@ pub struct Plans {
     clock: u64,
 }
 
-struct Entry {
+struct PlanEntry {
     graph_id: u64,
     sizes: SymbolSizes,
     graph: WeakGraph,
@@ -126,7 +126,7 @@ impl Plans {
                 let (kept, keys) = self.keep(graph, &plan, executor)?;
                 let ready = Ready::new(plan, graph, instance, kept);
                 let (graph_id, graph) = (graph.id(), graph.downgrade());
-                self.entries.push(Entry { graph_id, sizes, graph, ready, keys, used: 0 });
+                self.entries.push(PlanEntry { graph_id, sizes, graph, ready, keys, used: 0 });
                 self.entries.len() - 1
             }
         };
@@ -164,7 +164,7 @@ impl Plans {
         let (mut kept, mut hashes, mut keys) = (HashMap::new(), HashMap::new(), Vec::new());
         let read = slots_read(plan);
         for (slot, place) in plan.slots.iter().enumerate().map(|(index, slot)| (index, slot.place)) {
-            let Place::Constant(node) = place else { continue };
+            let SlotPlace::Constant(node) = place else { continue };
             let Some(tensor) = graph.nodes()[node].constant().filter(|_| read[slot]) else { continue };
             let joined = plan.slots[slot].joined.as_ref();
             let hash = match joined {
@@ -188,8 +188,8 @@ impl Plans {
             let key = |port: usize| (graph.id(), hash, port);
             let known: Vec<Tensor> =
                 (0..step.outputs.len()).filter_map(|port| self.kept.get(&key(port)).cloned()).collect();
-            let fits = |(tensor, slot): (&Tensor, &usize)| tensor.len_bytes() == plan.slots[*slot].slot.len_bytes();
-            let known = match known.len() == step.outputs.len() && known.iter().zip(&step.outputs).all(fits) {
+            let fits = |(tensor, slot): (&Tensor, usize)| tensor.len_bytes() == plan.slots[slot].slot.len_bytes();
+            let known = match known.len() == step.outputs.len() && known.iter().zip(step.outputs.iter()).all(fits) {
                 true => known,
                 false => {
                     let mut op = Op::clone(&step.op);
@@ -200,8 +200,8 @@ impl Plans {
             };
             for (port, (slot, tensor)) in step.outputs.iter().zip(known).enumerate() {
                 self.kept.insert(key(port), tensor.clone());
-                kept.insert(*slot, tensor);
-                hashes.insert(*slot, hash_of(&key(port)));
+                kept.insert(slot, tensor);
+                hashes.insert(slot, hash_of(&key(port)));
                 keys.push(key(port));
             }
         }
@@ -236,7 +236,7 @@ fn hash_of(value: &impl Hash) -> u64 {
 }
 
 /// Joins several constants of a graph into one, on the host.
-pub(crate) fn join(graph: &Graph, joined: &Joined) -> Result<Tensor> {
+pub(crate) fn join(graph: &Graph, joined: &Concatenation) -> Result<Tensor> {
     let missing = || Error::invalid("graph: a constant", "a tensor on the host", "nothing");
     let constants = joined.nodes.iter().map(|node| graph.nodes()[*node].constant().ok_or_else(missing));
     let tensors: Vec<Tensor> = constants.map(|tensor| tensor?.contiguous()).collect::<Result<_>>()?;
@@ -282,7 +282,7 @@ pub fn run(ready: &mut Ready, op: &RunGraph, executor: &mut dyn Executor) -> Res
 impl Ready {
     fn new(plan: Arc<Plan>, graph: &Graph, instance: &Instance, kept: HashMap<usize, Tensor>) -> Ready {
         let stage = Stage::new(&plan, graph, instance, &kept);
-        Ready { held: Arc::new(Held { plan, kept: kept.into_values().collect() }), stage }
+        Ready { held: Arc::new(ResidentPlan { plan, kept: kept.into_values().collect() }), stage }
     }
 }
 

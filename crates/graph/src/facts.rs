@@ -4,7 +4,7 @@ use crate::cost::Rates;
 
 /// A kind of device, as the compiler and the estimate of costs see it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Target {
+pub struct DeviceTarget {
     /// Properties that fusion depends on.
     pub facts: Facts,
     /// Rates that the estimated time of a step depends on.

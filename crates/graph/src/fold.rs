@@ -3,7 +3,7 @@
 
 use panoply_core::graph::{Origin, slot_of};
 
-use crate::work::Work;
+use crate::work::Rewrite;
 
 /// The largest factor by which the result of a folded step may exceed the bytes it reads, so that
 /// broadcast constants are not materialised.
@@ -12,7 +12,7 @@ const GROWTH_MAX: usize = 4;
 const SMALL_BYTES_MAX: usize = 1 << 20;
 
 /// For each step, whether it reads only constants and results of such steps.
-pub(crate) fn steps_of_constants(work: &Work) -> Vec<bool> {
+pub(crate) fn steps_of_constants(work: &Rewrite) -> Vec<bool> {
     let mut once = vec![false; work.steps.len()];
     for index in 0..work.steps.len() {
         let Some(step) = &work.steps[index] else { continue };
@@ -27,9 +27,9 @@ pub(crate) fn steps_of_constants(work: &Work) -> Vec<bool> {
                 Origin::Step(maker) => once[maker],
             };
         });
-        let written: usize = step.outputs.iter().map(|slot| work.slots[*slot].len_bytes()).sum();
+        let written: usize = step.outputs.iter().map(|slot| work.slots[slot].len_bytes()).sum();
         // The output of a step that runs once cannot have a layout of its own.
-        let is_plain = step.outputs.iter().all(|slot| work.orders[*slot].is_none());
+        let is_plain = step.outputs.iter().all(|slot| work.orders[slot].is_none());
         once[index] = constant && is_plain && written <= read_bytes.saturating_mul(GROWTH_MAX).max(SMALL_BYTES_MAX);
     }
     once

@@ -43,6 +43,7 @@ mod fold;
 pub mod fuse;
 mod joined;
 pub mod listing;
+mod lists;
 pub mod memory;
 mod order;
 mod plan;
@@ -53,10 +54,11 @@ pub mod text;
 mod views;
 mod work;
 
-pub use execute::{Destination, Executor, Held, Plans, Ready, Room, run};
-pub use facts::{Facts, Target};
+pub use execute::{Destination, Executor, Plans, Ready, ResidentPlan, Room, run};
+pub use facts::{DeviceTarget, Facts};
 pub use joined::{join_rows, split_rows};
-pub use plan::{Joined, Order, Peak, Place, Plan, PlanSlot, Tail};
+pub use lists::Lists;
+pub use plan::{Concatenation, Order, Peak, Plan, PlanSlot, SlotPlace, Tail};
 
 use std::sync::Arc;
 
@@ -96,7 +98,7 @@ pub fn fits(op: &RunGraph, facts: &Facts, device: &DeviceInfo) -> Support {
 /// Compiles a graph for these sizes of its symbols and a device with these facts.
 pub fn compile(graph: &Graph, sizes: &SymbolSizes, facts: &Facts) -> Result<Plan> {
     let instance = graph.instance(sizes)?;
-    let mut work = work::Work::new(graph, &instance, &simplify::simplify(graph))?;
+    let mut work = work::Rewrite::new(graph, &instance, &simplify::simplify(graph))?;
     if *facts != Facts::UNFUSED {
         fuse::copies::run(&mut work);
         fuse::images::run(&mut work, facts);

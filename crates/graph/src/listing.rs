@@ -12,7 +12,7 @@ use crate::{Facts, Peak, Plan, Tail, compile};
 
 /// One kernel of a listing.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Row {
+pub struct KernelRow {
     /// The node that it computes.
     pub node: String,
     /// The op, with what was fused into it.
@@ -33,9 +33,9 @@ pub struct Row {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Listing {
     /// The ops as they were recorded.
-    pub before: Vec<Row>,
+    pub before: Vec<KernelRow>,
     /// The steps of the plan. Steps that run once come first.
-    pub after: Vec<Row>,
+    pub after: Vec<KernelRow>,
     /// The most bytes held between steps at the same time.
     pub live_bytes_max: usize,
     /// The arena's bytes.
@@ -52,7 +52,7 @@ impl Listing {
         let instance = Instance::new(graph, sizes)?;
         let plan = compile(graph, sizes, facts)?;
         let before = rows(graph, &instance.slots, instance.steps.iter().map(|step| (step, None, false)), rates);
-        let slots: Vec<Slot> = plan.slots.iter().map(|slot| slot.slot).collect();
+        let slots: Vec<Slot> = plan.slots.iter().map(|slot| slot.slot.clone()).collect();
         let Plan { once, steps, tails, .. } = &plan;
         let each_run = steps.iter().zip(tails).map(|(step, tail)| (step, tail.as_deref(), false));
         let all = once.iter().map(|step| (step, None, true)).chain(each_run);
@@ -63,7 +63,7 @@ impl Listing {
     }
 
     /// The total cost and time of the rows that run each time.
-    pub fn total(rows: &[Row]) -> (Cost, f64) {
+    pub fn total(rows: &[KernelRow]) -> (Cost, f64) {
         rows.iter().filter(|row| !row.is_once).fold((Cost::default(), 0.0), |(sum, time), row| {
             let bytes = sum.bytes.saturating_add(row.cost.bytes);
             let flops = sum.flops.saturating_add(row.cost.flops);
@@ -77,9 +77,9 @@ fn rows<'a>(
     slots: &[Slot],
     steps: impl Iterator<Item = (&'a Step, Option<&'a Tail>, bool)>,
     rates: &Rates,
-) -> Vec<Row> {
+) -> Vec<KernelRow> {
     let mut made_by: Vec<Option<usize>> = vec![None; slots.len()];
-    let mut rows: Vec<Row> = Vec::new();
+    let mut rows: Vec<KernelRow> = Vec::new();
     for (step, tail, is_once) in steps {
         let mut reads = Vec::new();
         let mut see = |tensor: &Tensor| {
@@ -91,9 +91,9 @@ fn rows<'a>(
         };
         step.op.for_each_tensor(&mut see);
         tail.iter().flat_map(|tail| &tail.more).for_each(see);
-        step.outputs.iter().for_each(|slot| made_by[*slot] = Some(rows.len()));
+        step.outputs.iter().for_each(|slot| made_by[slot] = Some(rows.len()));
         let mut cost = cost(&step.op);
-        let output = step.outputs.first().map(|slot| &slots[*slot]);
+        let output = step.outputs.first().map(|slot| &slots[slot]);
         let mut op = op_text(&step.op);
         if let (Some(tail), Some(output)) = (tail, output) {
             let read = tail.more.iter().map(touched_bytes).fold(0, u64::saturating_add);
@@ -101,7 +101,7 @@ fn rows<'a>(
             (cost.bytes, cost.flops) = (cost.bytes.saturating_add(read), cost.flops.saturating_add(computed));
             op = format!("{op} + {}", short(&tail.program));
         }
-        rows.push(Row {
+        rows.push(KernelRow {
             node: graph.node_name(step.node),
             op,
             output: output.map_or(String::new(), |slot| format!("{}{:?}", slot.dtype, slot.shape)),

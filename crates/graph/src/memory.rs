@@ -9,22 +9,25 @@ use panoply_core::graph::{Origin, Slot, Step, slot_of};
 use panoply_core::shape::TENSOR_BYTES_MAX;
 use panoply_core::{Error, Result, Tensor};
 
-use crate::Facts;
 use crate::order::ordered;
-use crate::plan::{Peak, Place, Plan, PlanSlot, Tail};
-use crate::work::Work;
+use crate::plan::{Peak, Plan, PlanSlot, SlotPlace, Tail};
+use crate::work::Rewrite;
+use crate::{Facts, Lists};
 
 /// The alignment of slots in bytes, sufficient for every device's copies and vector accesses.
 pub const ALIGN_BYTES: usize = 256;
 
+/// Stands for the last reader of a slot that no step reads.
+const NO_READER: u32 = u32::MAX;
+
 /// The plan of a finished list for a device with these facts. `once` marks the steps that run once.
-pub(crate) fn plan(mut work: Work, once: &[bool], facts: &Facts) -> Result<Plan> {
+pub(crate) fn plan(mut work: Rewrite, once: &[bool], facts: &Facts) -> Result<Plan> {
     let mut first = Vec::new();
     let mut is_kept = vec![false; work.slots.len()];
     let mut is_made = vec![false; work.slots.len()];
     for (place, once) in work.steps.iter_mut().zip(once) {
         let Some(step) = place else { continue };
-        step.outputs.iter().for_each(|slot| (is_kept[*slot], is_made[*slot]) = (*once, true));
+        step.outputs.iter().for_each(|slot| (is_kept[slot], is_made[slot]) = (*once, true));
         if *once {
             first.extend(place.take());
         }
@@ -40,38 +43,42 @@ pub(crate) fn plan(mut work: Work, once: &[bool], facts: &Facts) -> Result<Plan>
     // The inputs of a tail are not part of its step's op. With tails, steps keep their order.
     let steps = if tails.iter().all(Option::is_none) { ordered(steps, work.slots.len(), facts) } else { steps };
     let last_readers = last_readers(&work, &steps, &tails);
-    let mut ends = vec![Vec::new(); steps.len()];
     let place = |(slot, held): (usize, &Slot)| match held.origin {
-        Origin::Input(input) => Place::Input(input),
-        Origin::Constant(node) if work.is_read(slot) => Place::Constant(node),
-        Origin::Constant(_) => Place::Unread,
-        Origin::Step(_) if !is_made[slot] => Place::Unread,
-        Origin::Step(_) if is_kept[slot] => Place::Kept,
-        Origin::Step(_) if work.is_output(slot) => Place::Own,
+        Origin::Input(input) => SlotPlace::Input(input),
+        Origin::Constant(node) if work.is_read(slot) => SlotPlace::Constant(node),
+        Origin::Constant(_) => SlotPlace::Unread,
+        Origin::Step(_) if !is_made[slot] => SlotPlace::Unread,
+        Origin::Step(_) if is_kept[slot] => SlotPlace::Kept,
+        Origin::Step(_) if work.is_output(slot) => SlotPlace::Own,
         // Its offset is set below.
-        Origin::Step(_) => Place::Arena(0),
+        Origin::Step(_) => SlotPlace::Arena(0),
     };
-    let places: Vec<Place> = work.slots.iter().enumerate().map(place).collect();
+    let places: Vec<SlotPlace> = work.slots.iter().enumerate().map(place).collect();
     check_sum(&work, &places)?;
-    for (slot, reader) in last_readers.iter().enumerate() {
-        if let (Some(reader), Place::Arena(_)) = (reader, places[slot]) {
-            ends[*reader].push(slot);
+    let ends = Lists::new(steps.len(), |enter| {
+        for (slot, reader) in last_readers.iter().enumerate() {
+            if let (SlotPlace::Arena(_), true) = (places[slot], *reader != NO_READER) {
+                enter(*reader as usize, slot);
+            }
         }
-    }
-    let Work { slots, orders, parts, outputs, .. } = work;
-    let ordered = slots.into_iter().zip(places).zip(orders.into_iter().zip(parts));
-    let mut slots: Vec<PlanSlot> =
-        ordered.map(|((slot, place), (order, joined))| PlanSlot { slot, place, order, joined }).collect();
+    });
+    let Rewrite { slots, orders, mut parts, outputs, .. } = work;
+    let planned = slots.into_iter().zip(places).zip(orders).enumerate();
+    let planned = planned.map(|(index, ((slot, place), order))| {
+        let joined = parts.remove(&index);
+        PlanSlot { slot, place, order, joined }
+    });
+    let mut slots: Vec<PlanSlot> = planned.collect();
     let (arena_bytes, live_bytes_max) = lay_out(&mut slots, &steps, &ends, &last_readers);
     let peak = Peak::of(&slots, arena_bytes);
     Ok(Plan { facts: *facts, slots, once: first, steps, tails, ends, outputs, arena_bytes, live_bytes_max, peak })
 }
 
 /// Checks that the sizes of all slots can be added without overflow.
-fn check_sum(work: &Work, places: &[Place]) -> Result<()> {
+fn check_sum(work: &Rewrite, places: &[SlotPlace]) -> Result<()> {
     let aligned = |bytes: usize| bytes.checked_next_multiple_of(ALIGN_BYTES);
     let add = |sum: usize, slot: &Slot| sum.checked_add(aligned(slot.len_bytes())?);
-    let there = work.slots.iter().zip(places).filter(|(_, place)| **place != Place::Unread);
+    let there = work.slots.iter().zip(places).filter(|(_, place)| **place != SlotPlace::Unread);
     match there.map(|(slot, _)| slot).try_fold(0, add) {
         Some(sum) if sum <= TENSOR_BYTES_MAX => Ok(()),
         _ => {
@@ -81,13 +88,13 @@ fn check_sum(work: &Work, places: &[Place]) -> Result<()> {
     }
 }
 
-/// For each slot the last step that reads it.
-fn last_readers(work: &Work, steps: &[Step], tails: &[Option<Box<Tail>>]) -> Vec<Option<usize>> {
-    let mut last = vec![None; work.slots.len()];
+/// For each slot the last step that reads it, or [`NO_READER`].
+fn last_readers(work: &Rewrite, steps: &[Step], tails: &[Option<Box<Tail>>]) -> Vec<u32> {
+    let mut last = vec![NO_READER; work.slots.len()];
     for (index, (step, tail)) in steps.iter().zip(tails).enumerate() {
         let mut read = |tensor: &Tensor| {
             if let Some(slot) = slot_of(tensor) {
-                last[slot] = Some(index);
+                last[slot] = index as u32;
             }
         };
         step.op.for_each_tensor(&mut read);
@@ -98,18 +105,19 @@ fn last_readers(work: &Work, steps: &[Step], tails: &[Option<Box<Tail>>]) -> Vec
 
 /// Assigns every slot of the arena its offset. Returns the arena's bytes, and the most that are in
 /// use at the same time.
-fn lay_out(slots: &mut [PlanSlot], steps: &[Step], ends: &[Vec<usize>], last: &[Option<usize>]) -> (usize, usize) {
+fn lay_out(slots: &mut [PlanSlot], steps: &[Step], ends: &Lists, last: &[u32]) -> (usize, usize) {
     let mut arena = Arena::default();
-    for (step, ended) in steps.iter().zip(ends) {
-        for slot in &step.outputs {
-            if let Place::Arena(offset) = &mut slots[*slot].place {
-                *offset = arena.take(slots[*slot].slot.len_bytes());
+    for (number, step) in steps.iter().enumerate() {
+        for slot in step.outputs.iter() {
+            let planned = &mut slots[slot];
+            if let SlotPlace::Arena(offset) = &mut planned.place {
+                *offset = arena.take(planned.slot.len_bytes());
             }
         }
-        let unread = step.outputs.iter().filter(|slot| last[**slot].is_none());
-        for slot in ended.iter().chain(unread) {
-            if let Place::Arena(offset) = slots[*slot].place {
-                arena.give_back(offset, slots[*slot].slot.len_bytes());
+        let unread = step.outputs.iter().filter(|slot| last[*slot] == NO_READER);
+        for slot in ends.of(number).chain(unread) {
+            if let SlotPlace::Arena(offset) = slots[slot].place {
+                arena.give_back(offset, slots[slot].slot.len_bytes());
             }
         }
     }

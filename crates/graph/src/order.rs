@@ -43,7 +43,7 @@ fn runs_last(steps: &[Step], slots: usize, facts: &Facts) -> Vec<bool> {
     let mut is_read = vec![false; slots];
     let mut last = vec![false; steps.len()];
     for (index, step) in steps.iter().enumerate().rev() {
-        let unread = step.outputs.iter().all(|slot| !is_read[*slot]);
+        let unread = step.outputs.iter().all(|slot| !is_read[slot]);
         last[index] = unread && map(step).is_some_and(|map| is_small(map).unwrap_or(false));
         if !last[index] {
             step.op.for_each_tensor(&mut |tensor| slot_of(tensor).into_iter().for_each(|slot| is_read[slot] = true));
@@ -60,7 +60,7 @@ fn levels(steps: &[Step], last: &[bool], slots: usize) -> Vec<usize> {
         step.op.for_each_tensor(&mut |tensor| {
             slot_of(tensor).into_iter().for_each(|slot| levels[index] = levels[index].max(of_slot[slot]));
         });
-        step.outputs.iter().for_each(|slot| of_slot[*slot] = levels[index] + 1);
+        step.outputs.iter().for_each(|slot| of_slot[slot] = levels[index] + 1);
     }
     levels
 }

@@ -8,9 +8,9 @@ use panoply_core::graph::{Slot, Step};
 use panoply_core::op::compute::{ComputeOp, Map};
 use panoply_core::{Op, Tensor};
 
-use crate::Facts;
 use crate::cost::touched_bytes;
 use crate::fuse::copies::copied;
+use crate::{Facts, Lists};
 
 /// A graph compiled for sizes of its symbols and the facts of a device.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub struct Plan {
     /// For each step in `steps`, its fused epilogue beyond the op's own, if any.
     pub tails: Vec<Option<Box<Tail>>>,
     /// For each step, the slots that are not read after it.
-    pub ends: Vec<Vec<usize>>,
+    pub ends: Lists,
     /// The outputs: views of slots.
     pub outputs: Vec<Tensor>,
     /// Bytes of the block that the slots in the arena share.
@@ -58,11 +58,11 @@ impl Peak {
         let mut peak = Peak { arena_bytes: arena_bytes as u64, ..Peak::default() };
         for PlanSlot { slot, place, .. } in slots {
             let sum = match place {
-                Place::Input(_) => &mut peak.input_bytes,
-                Place::Constant(_) => &mut peak.constant_bytes,
-                Place::Kept => &mut peak.kept_bytes,
-                Place::Own => &mut peak.output_bytes,
-                Place::Arena(_) | Place::Unread => continue,
+                SlotPlace::Input(_) => &mut peak.input_bytes,
+                SlotPlace::Constant(_) => &mut peak.constant_bytes,
+                SlotPlace::Kept => &mut peak.kept_bytes,
+                SlotPlace::Own => &mut peak.output_bytes,
+                SlotPlace::Arena(_) | SlotPlace::Unread => continue,
             };
             *sum = sum.saturating_add(slot.len_bytes() as u64);
         }
@@ -90,7 +90,7 @@ pub type Order = [usize; 4];
 
 /// Constants concatenated along an axis.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Joined {
+pub struct Concatenation {
     /// The nodes.
     pub nodes: Vec<usize>,
     /// The axis of concatenation.
@@ -121,17 +121,17 @@ pub struct PlanSlot {
     /// Its element type, shape and origin. If it has an `order`, the shape is that of the memory.
     pub slot: Slot,
     /// Its location.
-    pub place: Place,
+    pub place: SlotPlace,
     /// The memory order of the output of the step that makes it. `None` stands for the op's own
     /// row-major order.
-    pub order: Option<Order>,
+    pub order: Option<&'static Order>,
     /// The constants that it consists of, if there are several.
-    pub joined: Option<Arc<Joined>>,
+    pub joined: Option<Arc<Concatenation>>,
 }
 
 /// The location of a slot while the plan runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum SlotPlace {
     /// The input with this index.
     Input(usize),
     /// The constant of this node, copied to the device once.

@@ -1,11 +1,8 @@
 //! Merges equal nodes, and removes nodes that no output needs.
 
+use panoply_core::graph::{Graph, Kind, Node};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::Arc;
-
-use panoply_core::Op;
-use panoply_core::graph::{Graph, Kind, Node};
 
 /// For each node, the node that represents it: itself, or an earlier equal node. `None` if no
 /// output needs it.
@@ -49,7 +46,7 @@ enum What<'a> {
     Permute(&'a [usize]),
     Slice([usize; 4]),
     /// A graph stores equal ops once, so the address identifies an op.
-    Op(*const Op),
+    Op(usize),
     Part(usize),
 }
 
@@ -65,7 +62,7 @@ impl<'a> What<'a> {
             Kind::Broadcast => What::Broadcast,
             Kind::Permute(order) => What::Permute(order),
             Kind::Slice { axis, start, end, step } => What::Slice([*axis, *start, *end, *step]),
-            Kind::Op(op) => What::Op(Arc::as_ptr(op)),
+            Kind::Op(op) => What::Op(op.address()),
             Kind::Part(port) => What::Part(*port),
         }
     }

@@ -15,7 +15,7 @@ use panoply_core::op::graph::RunGraph;
 use panoply_core::{DType, Error, Op, Part, Result, Shape, Strides, Tensor, Value};
 
 use crate::execute::{Destination, Executor, at_node};
-use crate::plan::{Place, Plan, Tail};
+use crate::plan::{Plan, SlotPlace, Tail};
 
 /// The seat of slots that are never read; it stays empty.
 const EMPTY_SEAT: u32 = 0;
@@ -110,15 +110,15 @@ impl Stage {
 
     pub(crate) fn run(&mut self, plan: &Plan, op: &RunGraph, executor: &mut dyn Executor) -> Result<Value> {
         for (slot, planned) in plan.slots.iter().enumerate() {
-            if let Place::Input(input) = planned.place {
+            if let SlotPlace::Input(input) = planned.place {
                 let given = op.inputs().get(input).map(|tensor| executor.input(tensor)).transpose()?;
                 self.filled[self.seats.of(slot)] = given;
             }
         }
-        for (number, (step, ends)) in plan.steps.iter().zip(&plan.ends).enumerate() {
+        for (number, step) in plan.steps.iter().enumerate() {
             self.fill(number)?;
             self.outputs.clear();
-            self.outputs.extend(step.outputs.iter().map(|slot| destination(plan, *slot)));
+            self.outputs.extend(step.outputs.iter().map(|slot| destination(plan, slot)));
             let staged = &self.ops[self.steps[number].op as usize];
             let made = match &staged.tail {
                 Some(tail) => executor.step_with(&staged.op, tail, &self.outputs),
@@ -128,9 +128,9 @@ impl Stage {
             self.empty(number);
             let value = made.map_err(|cause| at_node(op.graph(), step.node, cause))?;
             for (slot, tensor) in step.outputs.iter().zip(value.tensors()) {
-                self.filled[self.seats.of(*slot)] = Some(tensor.clone());
+                self.filled[self.seats.of(slot)] = Some(tensor.clone());
             }
-            ends.iter().for_each(|slot| self.filled[self.seats.of(*slot)] = None);
+            plan.ends.of(number).for_each(|slot| self.filled[self.seats.of(slot)] = None);
         }
         self.handed_out(plan, op)
     }
@@ -188,7 +188,7 @@ impl Stage {
                 (_, Some(actual)) => view_of(view, actual),
                 // A constant that no step reads was not brought to the device. Engines take tensors
                 // of the host only if they are contiguous.
-                (Place::Constant(node), None) => {
+                (SlotPlace::Constant(node), None) => {
                     view_of(view, op.graph().nodes()[node].constant().ok_or_else(missing)?)
                         .and_then(|seen| seen.contiguous())
                 }
@@ -204,7 +204,7 @@ impl Seats {
     fn new(plan: &Plan) -> Seats {
         let mut of_slot = vec![EMPTY_SEAT; plan.slots.len()];
         let mut count = EMPTY_SEAT + 1;
-        let mut seat_all = |is_seated: &dyn Fn(Place) -> bool| {
+        let mut seat_all = |is_seated: &dyn Fn(SlotPlace) -> bool| {
             for (seat, slot) in of_slot.iter_mut().zip(&plan.slots) {
                 if is_seated(slot.place) {
                     *seat = count;
@@ -213,17 +213,17 @@ impl Seats {
             }
             count
         };
-        let kept = seat_all(&|place| matches!(place, Place::Constant(_) | Place::Kept)) as usize;
-        let mut count = seat_all(&|place| matches!(place, Place::Input(_) | Place::Own));
+        let kept = seat_all(&|place| matches!(place, SlotPlace::Constant(_) | SlotPlace::Kept)) as usize;
+        let mut count = seat_all(&|place| matches!(place, SlotPlace::Input(_) | SlotPlace::Own));
         let mut free = Vec::new();
-        for (step, ends) in plan.steps.iter().zip(&plan.ends) {
-            for slot in &step.outputs {
-                if let Place::Arena(_) = plan.slots[*slot].place {
-                    of_slot[*slot] = free.pop().unwrap_or(count);
-                    count = count.max(of_slot[*slot] + 1);
+        for (number, step) in plan.steps.iter().enumerate() {
+            for slot in step.outputs.iter() {
+                if let SlotPlace::Arena(_) = plan.slots[slot].place {
+                    of_slot[slot] = free.pop().unwrap_or(count);
+                    count = count.max(of_slot[slot] + 1);
                 }
             }
-            free.extend(ends.iter().map(|slot| of_slot[*slot]));
+            free.extend(plan.ends.of(number).map(|slot| of_slot[slot]));
         }
         Seats { of_slot, kept, count: count as usize }
     }
@@ -237,7 +237,7 @@ impl Seats {
 #[derive(PartialEq, Eq, Hash)]
 enum OpKind<'a> {
     /// An op of the graph, which stores equal ops once.
-    Recorded(*const Op),
+    Recorded(usize),
     /// A map of this expression, with this number of inputs.
     Map(&'a [Node], usize),
     /// A row function, as text, with the expressions before and after it, each with its number of
@@ -265,7 +265,7 @@ fn kind<'a>(step: &'a Step, graph: &Graph, instance: &Instance) -> Option<OpKind
     let own = instance.steps.binary_search_by_key(&step.node, |step| step.node).ok()?;
     match &graph.nodes()[step.node].kind {
         Kind::Op(template) if Arc::ptr_eq(&instance.steps[own].op, &step.op) => {
-            Some(OpKind::Recorded(Arc::as_ptr(template)))
+            Some(OpKind::Recorded(template.address()))
         }
         _ => None,
     }
@@ -273,9 +273,9 @@ fn kind<'a>(step: &'a Step, graph: &Graph, instance: &Instance) -> Option<OpKind
 
 fn destination(plan: &Plan, slot: usize) -> Destination {
     let planned = &plan.slots[slot];
-    let arena_offset = if let Place::Arena(offset) = planned.place { Some(offset) } else { None };
-    let is_output = planned.place == Place::Own;
-    Destination { arena_offset, is_output, len_bytes: planned.slot.len_bytes(), order: planned.order }
+    let arena_offset = if let SlotPlace::Arena(offset) = planned.place { Some(offset) } else { None };
+    let is_output = planned.place == SlotPlace::Own;
+    Destination { arena_offset, is_output, len_bytes: planned.slot.len_bytes(), order: planned.order.copied() }
 }
 
 #[cfg(test)]

@@ -1,67 +1,67 @@
 //! The list of steps that passes rewrite, with the readers of each slot.
 
-use std::ops::Range;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use panoply_core::graph::{Graph, Instance, Origin, Slot, Step, placeholder, slot_of, view_of};
+use panoply_core::graph::{Graph, Instance, Origin, Outputs, Slot, Step, placeholder, slot_of, view_of};
 use panoply_core::op::compute::{ComputeOp, Map};
 use panoply_core::{Op, Result, Shape, Tensor};
 
-use crate::plan::{Joined, Order, Tail};
+use crate::Lists;
+use crate::plan::{Concatenation, Order, Tail};
 use crate::views::through;
 
 /// An instance being rewritten. Fused steps leave gaps, so step numbers are stable.
-pub(crate) struct Work {
+pub(crate) struct Rewrite {
     pub(crate) slots: Vec<Slot>,
     pub(crate) steps: Vec<Option<Step>>,
     pub(crate) outputs: Vec<Tensor>,
     /// By slot, the memory order of the output, if it differs from the op's.
-    pub(crate) orders: Vec<Option<Order>>,
-    /// By slot, the concatenated constants that it consists of, if there are several.
-    pub(crate) parts: Vec<Option<Arc<Joined>>>,
+    pub(crate) orders: Vec<Option<&'static Order>>,
+    /// The concatenated constants that a slot consists of, by slots that consist of several.
+    pub(crate) parts: BTreeMap<usize, Arc<Concatenation>>,
     /// By step, its fused epilogue.
     pub(crate) tails: Vec<Option<Box<Tail>>>,
     readers: Vec<Readers>,
     is_output: Vec<bool>,
 }
 
-/// The readers of a slot: their count and the sum of their step numbers. If there is one reader,
-/// the sum is its number. A slot that every step reads thus costs no more than others.
+/// The readers of a slot: their count, and the exclusive or of their step numbers. If there is one
+/// reader, this is its number. A slot that every step reads thus costs no more than others.
 #[derive(Clone, Copy, Default)]
 struct Readers {
-    count: usize,
-    sum: usize,
+    count: u32,
+    mixed: u32,
 }
 
 /// For each slot of an instance, the slot with the same value that replaces it after nodes were
 /// merged.
-struct Moved(Vec<usize>);
+struct SlotReplacements(Vec<u32>);
 
-impl Moved {
-    fn new(graph: &Graph, instance: &Instance, simplified: &[Option<usize>]) -> Moved {
-        let mut moved: Vec<usize> = (0..instance.slots.len()).collect();
+impl SlotReplacements {
+    fn new(graph: &Graph, instance: &Instance, simplified: &[Option<usize>]) -> SlotReplacements {
+        let mut moved: Vec<u32> = (0..instance.slots.len() as u32).collect();
         // A node has at most one step or one constant, and equal nodes come after the first of
         // them.
-        let mut outputs: Vec<Range<usize>> = vec![0..0; graph.nodes().len()];
+        let mut firsts: Vec<u32> = vec![u32::MAX; graph.nodes().len()];
         for (slot, held) in instance.slots.iter().enumerate() {
             let node = match held.origin {
                 Origin::Constant(node) => node,
                 Origin::Step(step) => instance.steps[step].node,
                 Origin::Input(_) => continue,
             };
-            let own = &mut outputs[node];
-            *own = if own.start == own.end { slot..slot + 1 } else { own.start..slot + 1 };
-            let place = slot - own.start;
+            let slot = slot as u32;
+            firsts[node] = firsts[node].min(slot);
             if let Some(first) = simplified[node].filter(|first| *first != node) {
-                moved[slot] = outputs[first].start + place;
+                moved[slot as usize] = firsts[first] + slot - firsts[node];
             }
         }
-        Moved(moved)
+        SlotReplacements(moved)
     }
 
     /// The same view of the replacement slot. `None` if the slot is not replaced.
     fn tensor(&self, tensor: &Tensor, slots: &[Slot]) -> Result<Option<Tensor>> {
-        match slot_of(tensor).map(|slot| (slot, self.0[slot])) {
+        match slot_of(tensor).map(|slot| (slot, self.0[slot] as usize)) {
             Some((own, other)) if own != other => {
                 let whole = placeholder(slots[other].dtype, slots[other].shape, other)?;
                 view_of(tensor, &whole).map(Some)
@@ -73,7 +73,7 @@ impl Moved {
     /// The op with all tensors on replacement slots. Returns the same op if nothing changes.
     fn op(&self, op: &Arc<Op>, slots: &[Slot]) -> Result<Arc<Op>> {
         let mut is_moved = false;
-        op.for_each_tensor(&mut |tensor| is_moved |= slot_of(tensor).is_some_and(|slot| self.0[slot] != slot));
+        op.for_each_tensor(&mut |tensor| is_moved |= slot_of(tensor).is_some_and(|slot| self.0[slot] as usize != slot));
         if !is_moved {
             return Ok(Arc::clone(op));
         }
@@ -87,11 +87,11 @@ impl Moved {
     }
 }
 
-impl Work {
+impl Rewrite {
     /// The list of an instance's steps. `simplified` gives for each node the node that represents
     /// it, if any.
-    pub(crate) fn new(graph: &Graph, instance: &Instance, simplified: &[Option<usize>]) -> Result<Work> {
-        let moved = Moved::new(graph, instance, simplified);
+    pub(crate) fn new(graph: &Graph, instance: &Instance, simplified: &[Option<usize>]) -> Result<Rewrite> {
+        let moved = SlotReplacements::new(graph, instance, simplified);
         let kept = |step: &Step| match simplified[step.node] == Some(step.node) {
             true => Ok(Some(Step { op: moved.op(&step.op, &instance.slots)?, ..step.clone() })),
             false => Ok(None),
@@ -102,10 +102,10 @@ impl Work {
         let slots = instance.slots.clone();
         let mut is_output = vec![false; slots.len()];
         outputs.iter().filter_map(slot_of).for_each(|slot| is_output[slot] = true);
-        let mut work = Work {
+        let mut work = Rewrite {
             readers: vec![Readers::default(); slots.len()],
             orders: vec![None; slots.len()],
-            parts: vec![None; slots.len()],
+            parts: BTreeMap::new(),
             tails: vec![None; steps.len()],
             slots,
             steps,
@@ -141,8 +141,8 @@ impl Work {
 
     /// The only step that reads a slot. `None` if there are several or the slot is an output.
     pub(crate) fn only_reader(&self, slot: usize) -> Option<usize> {
-        let Readers { count, sum } = self.readers[slot];
-        (count == 1 && !self.is_output[slot]).then_some(sum)
+        let Readers { count, mixed } = self.readers[slot];
+        (count == 1 && !self.is_output[slot]).then_some(mixed as usize)
     }
 
     /// Whether a step reads a slot, or the slot is an output.
@@ -191,9 +191,9 @@ impl Work {
 
     /// Removes a step if its outputs are unused.
     pub(crate) fn remove_if_unread(&mut self, step: usize) {
-        let unread = self.steps[step].as_ref().is_some_and(|step| {
-            step.outputs.iter().all(|slot| self.readers[*slot].count == 0 && !self.is_output[*slot])
-        });
+        let unread = self.steps[step]
+            .as_ref()
+            .is_some_and(|step| step.outputs.iter().all(|slot| self.readers[slot].count == 0 && !self.is_output[slot]));
         if unread {
             self.remove(step);
         }
@@ -203,7 +203,6 @@ impl Work {
     pub(crate) fn new_slot(&mut self, slot: Slot) -> usize {
         self.slots.push(slot);
         self.orders.push(None);
-        self.parts.push(None);
         self.readers.push(Readers::default());
         self.is_output.push(false);
         self.slots.len() - 1
@@ -214,27 +213,27 @@ impl Work {
     pub(crate) fn push_once(&mut self, node: usize, op: Op, mut output: Slot) -> usize {
         output.origin = Origin::Step(self.steps.len());
         let slot = self.new_slot(output);
-        self.steps.push(Some(Step { node, op: Arc::new(op), outputs: vec![slot] }));
+        self.steps.push(Some(Step { node, op: Arc::new(op), outputs: Outputs::new(slot..slot + 1) }));
         self.tails.push(None);
         self.enter_reads(self.steps.len() - 1);
         slot
     }
 
     /// For each slot, the steps that read it, in order.
-    pub(crate) fn all_readers(&self) -> Vec<Vec<usize>> {
-        let mut readers = vec![Vec::new(); self.slots.len()];
-        for step in 0..self.steps.len() {
-            self.slots_read_by(step).into_iter().for_each(|slot| readers[slot].push(step));
-        }
-        readers
+    pub(crate) fn all_readers(&self) -> Lists {
+        Lists::new(self.slots.len(), |enter| {
+            for step in 0..self.steps.len() {
+                self.slots_read_by(step).into_iter().for_each(|slot| enter(slot, step));
+            }
+        })
     }
 
     /// Whether these steps can read `slot`, so far a contiguous tensor of `shape`, through `seen`
     /// instead.
-    pub(crate) fn can_see(&self, slot: usize, readers: &[usize], shape: &Shape, seen: &Tensor) -> bool {
+    pub(crate) fn can_see(&self, slot: usize, readers: &[u32], shape: &Shape, seen: &Tensor) -> bool {
         readers.iter().all(|step| {
             let mut all = true;
-            if let Some(op) = self.op(*step) {
+            if let Some(op) = self.op(*step as usize) {
                 op.for_each_tensor(&mut |tensor| {
                     all &= slot_of(tensor) != Some(slot) || through(tensor, shape, seen).is_some();
                 });
@@ -260,14 +259,14 @@ impl Work {
     fn enter_reads(&mut self, index: usize) {
         for slot in self.slots_read_by(index) {
             let readers = &mut self.readers[slot];
-            (readers.count, readers.sum) = (readers.count + 1, readers.sum + index);
+            (readers.count, readers.mixed) = (readers.count + 1, readers.mixed ^ index as u32);
         }
     }
 
     fn leave_reads(&mut self, index: usize) {
         for slot in self.slots_read_by(index) {
             let readers = &mut self.readers[slot];
-            (readers.count, readers.sum) = (readers.count - 1, readers.sum - index);
+            (readers.count, readers.mixed) = (readers.count - 1, readers.mixed ^ index as u32);
         }
     }
 

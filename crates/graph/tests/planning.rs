@@ -24,6 +24,8 @@ static ALLOCATOR: Counting = Counting;
 
 /// The number of nodes that are planned within the bounds below.
 const NODES: usize = 100_000;
+/// The most bytes that recording and planning them may hold at once.
+const BYTES_MAX: usize = 150_000_000;
 /// The longest that planning them may take in a release build.
 const SECONDS_MAX: f64 = 1.0;
 /// The most that planning twice the nodes may take, as a multiple of planning them once.
@@ -69,15 +71,10 @@ fn diamonds(g: &mut GraphBuilder, x: NodeId, count: usize) -> Result<NodeId> {
     })
 }
 
-/// The forms of graphs, each with the most bytes that recording and planning may hold at once. In
-/// the mixed form half of the nodes are ops, as in models; in the others every node is an op. No
+/// In the mixed form half of the nodes are ops, as in models; in the others every node is an op. No
 /// two ops of the chain are equal, as each has a number of its own.
-const FORMS: [(&str, Form, usize); 4] = [
-    ("mixed ops", mixed, 150_000_000),
-    ("one chain", chain, 275_000_000),
-    ("a chain that does not fuse", unfused, 176_000_000),
-    ("diamonds", diamonds, 166_000_000),
-];
+const FORMS: [(&str, Form); 4] =
+    [("mixed ops", mixed), ("one chain", chain), ("a chain that does not fuse", unfused), ("diamonds", diamonds)];
 
 fn built(form: Form, count: usize) -> Graph {
     let mut g = Graph::builder("large");
@@ -131,13 +128,13 @@ impl Executor for Nothing {
 /// One test, since the allocator counts for the whole process.
 #[test]
 fn planning_is_linear_and_lean() {
-    for (name, form, bytes_max) in FORMS {
+    for (name, form) in FORMS {
         for (device, facts) in [("CPU", PROCESSOR), ("GPU", GPU)] {
             let (_, half, _) = measured(form, NODES / 2, &facts);
             let (recorded, whole, bytes) = measured(form, NODES, &facts);
             let mib = bytes as f64 / f64::from(1 << 20);
             println!("{name} for a {device}: recorded in {recorded:?}, planned in {whole:?}, {mib:.1} MiB at most");
-            assert!(bytes < bytes_max, "{name}: {bytes} bytes, expected less than {bytes_max}");
+            assert!(bytes <= BYTES_MAX, "{name}: {bytes} bytes, expected at most {BYTES_MAX}");
             // A busy machine adds to either.
             let most = half.mul_f64(DOUBLE_MAX) + Duration::from_millis(500);
             assert!(whole < most, "{name}: {whole:?}, half of it takes {half:?}");
@@ -148,7 +145,7 @@ fn planning_is_linear_and_lean() {
 #[test]
 #[ignore = "a claim about speed: run it alone, in a release build"]
 fn a_hundred_thousand_nodes_are_planned_in_a_second() {
-    for (name, form, _) in FORMS {
+    for (name, form) in FORMS {
         for (device, facts) in [("CPU", PROCESSOR), ("GPU", GPU)] {
             let (recorded, planned, bytes) = measured(form, NODES, &facts);
             let mib = bytes as f64 / f64::from(1 << 20);

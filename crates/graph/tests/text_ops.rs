@@ -9,8 +9,8 @@ use panoply_conformance::{Case, cases};
 use panoply_core::graph::{Dim, Graph, NodeId};
 use panoply_core::op::compute::{Attention, LayerNorm, MatMul};
 use panoply_core::op::signal::{
-    Adapt, Biquad, Constellation, Convolutional, Demodulate, Ending, ErasureRebuild, FindPeaks, Iir, Interleave,
-    Interleaver, Puncture, Scramble, Scrambler, Target, Viterbi,
+    Adapt, AdaptTarget, Biquad, Constellation, Convolutional, Demodulate, Ending, ErasureRebuild, FindPeaks, Iir,
+    Interleave, Interleaver, Puncture, Scramble, Scrambler, Viterbi,
 };
 use panoply_core::{Complex64, DType, Describe, Op, Operation, PartRef, Result, Tensor, Value};
 use panoply_graph::text;
@@ -19,9 +19,9 @@ use panoply_graph::text;
 const WITHOUT_WORDS: [(&str, &str); 1] = [("kernel", "code of the program's own, which may be a closure")];
 
 /// An existing op, for the recorder.
-struct Recorded(Op);
+struct RecordedOp(Op);
 
-impl Operation for Recorded {
+impl Operation for RecordedOp {
     type Output = Value;
 
     fn into_op(self) -> Result<Op> {
@@ -55,7 +55,7 @@ fn recorded(op: &Op) -> Result<Graph> {
     let filled = |tensors: &[Tensor]| {
         let (mut op, mut tensors) = (op.clone(), tensors.iter());
         op.for_each_tensor_mut(&mut |tensor| *tensor = tensors.next().unwrap().clone());
-        Recorded(op)
+        RecordedOp(op)
     };
     if op.outputs()?.len() == 2 {
         let (first, second) = g.op_pair(&operands, filled)?;
@@ -140,9 +140,9 @@ fn rare_arguments_are_kept() {
         LayerNorm::new(&matrix).bias(&f32s(&[4])).rms().into_op(),
         Attention::new(&f32s(&[1, 4, 4]), &f32s(&[1, 4, 4]), &f32s(&[1, 4, 4])).scale(0.3).causal().into_op(),
         Demodulate::soft(constellation(), &c64s(&[5]), 0.1).into_op(),
-        adapt(Target::Signal(c64s(&[8]))).into_op(),
-        adapt(Target::Modulus(0.7)).into_op(),
-        adapt(Target::Decisions(constellation())).into_op(),
+        adapt(AdaptTarget::Signal(c64s(&[8]))).into_op(),
+        adapt(AdaptTarget::Modulus(0.7)).into_op(),
+        adapt(AdaptTarget::Decisions(constellation())).into_op(),
         Interleave::inverse(Interleaver::custom(&order).unwrap(), &bytes(&[2, 300])).into_op(),
         Scramble::inverse(scrambler, &bytes(&[2, 9])).into_op(),
         Iir::new(&f32s(&[7]), sections).into_op(),

@@ -13,19 +13,19 @@ const PLACES: usize = 4096;
 const PROBES_MAX: usize = 16;
 
 /// A set that only grows.
-pub struct Warm {
+pub struct GrowingSet {
     places: Box<[AtomicU64]>,
     hashes: RandomState,
 }
 
-impl Default for Warm {
-    fn default() -> Warm {
+impl Default for GrowingSet {
+    fn default() -> GrowingSet {
         let places = (0..PLACES).map(|_| AtomicU64::new(0)).collect();
-        Warm { places, hashes: RandomState::default() }
+        GrowingSet { places, hashes: RandomState::default() }
     }
 }
 
-impl Warm {
+impl GrowingSet {
     /// Whether a similar op has run.
     pub fn contains(&self, op: &Op) -> bool {
         let signature = self.signature(op);
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn what_ran_is_warm_and_nothing_else() {
-        let warm = Warm::default();
+        let warm = GrowingSet::default();
         let of = |dtype, count: usize| {
             let values = Tensor::zeros(dtype, [count]).unwrap();
             Map::add(&values, &values).into_op().unwrap()
@@ -89,7 +89,7 @@ mod tests {
     fn maps_that_differ_in_constants_alone_share_a_kernel() {
         let values = Tensor::zeros(DType::F32, [100]).unwrap();
         let scaled = |by: f64| Map::new(Expr::input(0) * by, &[&values]).into_op().unwrap();
-        let warm = Warm::default();
+        let warm = GrowingSet::default();
         warm.insert(&scaled(2.0));
         assert!(warm.contains(&scaled(3.0)));
         assert!(!warm.contains(&Map::new(Expr::input(0) + 2.0, &[&values]).into_op().unwrap()));

@@ -22,7 +22,7 @@ const FORK_LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Why a wait ended without an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unanswered {
+pub enum WaitError {
     /// The limit passed before the answer came.
     TimedOut,
     /// The caller is a fork of the process whose threads would answer.
@@ -67,7 +67,7 @@ pub fn block_until<T>(
     made_in: Process,
     limit: Option<Instant>,
     mut poll: impl FnMut(&Context<'_>) -> Poll<T>,
-) -> Result<T, Unanswered> {
+) -> Result<T, WaitError> {
     // A thread that is ending has already lost its waker, but destructors of its thread-locals may
     // still block.
     let waker = WAKER.try_with(Waker::clone).unwrap_or_else(|_| waker());
@@ -78,11 +78,11 @@ pub fn block_until<T>(
         }
         let left = limit.map_or(FORK_LOOK_EVERY, |limit| limit.saturating_duration_since(Instant::now()));
         if left.is_zero() {
-            return Err(Unanswered::TimedOut);
+            return Err(WaitError::TimedOut);
         }
         std::thread::park_timeout(left.min(FORK_LOOK_EVERY));
     }
-    Err(Unanswered::Forked)
+    Err(WaitError::Forked)
 }
 
 #[cfg(test)]

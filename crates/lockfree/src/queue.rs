@@ -39,11 +39,11 @@ pub struct Queue<T> {
     /// A copy of the CLOSED bit of `tail`. Consumers read it here, on a cache line that is written
     /// once, since every push writes the line of `tail`.
     closing: CacheLine<AtomicBool>,
-    slots: Box<[Slot<T>]>,
+    slots: Box<[QueueSlot<T>]>,
     mask: usize,
 }
 
-struct Slot<T> {
+struct QueueSlot<T> {
     sequence: AtomicUsize,
     item: UnsafeCell<MaybeUninit<T>>,
 }
@@ -68,7 +68,8 @@ impl<T> Queue<T> {
     /// [`QUEUE_DEPTH_MAX`].
     pub fn new(depth: usize) -> Queue<T> {
         let capacity = depth.clamp(2, QUEUE_DEPTH_MAX).next_power_of_two();
-        let slot = |index| Slot { sequence: AtomicUsize::new(index), item: UnsafeCell::new(MaybeUninit::uninit()) };
+        let slot =
+            |index| QueueSlot { sequence: AtomicUsize::new(index), item: UnsafeCell::new(MaybeUninit::uninit()) };
         Queue {
             tail: CacheLine(AtomicUsize::new(0)),
             head: CacheLine(AtomicUsize::new(0)),
@@ -81,7 +82,7 @@ impl<T> Queue<T> {
     /// The size in bytes of a queue for `depth` items, without the data that items point to.
     pub fn bytes(depth: usize) -> u64 {
         let capacity = depth.clamp(2, QUEUE_DEPTH_MAX).next_power_of_two() as u64;
-        capacity.saturating_mul(size_of::<Slot<T>>() as u64)
+        capacity.saturating_mul(size_of::<QueueSlot<T>>() as u64)
     }
 
     /// Number of items that fit.
@@ -219,7 +220,7 @@ impl<T> Queue<T> {
     }
 
     fn take_claimed(&self, head: usize, count: usize, receive: &mut impl FnMut(usize, T)) {
-        let mut claimed = Claimed { queue: self, next: head, left: count };
+        let mut claimed = ClaimedRun { queue: self, next: head, left: count };
         while let Some((position, item)) = claimed.take() {
             receive(position, item);
         }
@@ -239,13 +240,13 @@ impl<T> Drop for Queue<T> {
 }
 
 /// The part of a claimed run that was not taken yet.
-struct Claimed<'a, T> {
+struct ClaimedRun<'a, T> {
     queue: &'a Queue<T>,
     next: usize,
     left: usize,
 }
 
-impl<T> Claimed<'_, T> {
+impl<T> ClaimedRun<'_, T> {
     fn take(&mut self) -> Option<(usize, T)> {
         self.left = self.left.checked_sub(1)?;
         let position = self.next;
@@ -259,7 +260,7 @@ impl<T> Claimed<'_, T> {
     }
 }
 
-impl<T> Drop for Claimed<'_, T> {
+impl<T> Drop for ClaimedRun<'_, T> {
     fn drop(&mut self) {
         while let Some((_, item)) = self.take() {
             discard(item);

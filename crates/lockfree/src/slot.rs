@@ -38,7 +38,7 @@ const WAITER: u8 = 2;
 const CANCELLED: u8 = 4;
 
 /// The state that a ticket and a receiver share.
-struct Slot<Q, A> {
+struct AnswerSlot<Q, A> {
     state: AtomicU8,
     contents: UnsafeCell<Contents<Q, A>>,
     waker: UnsafeCell<Option<Waker>>,
@@ -74,23 +74,23 @@ impl<Q, A> Contents<Q, A> {
 }
 
 // SAFETY: every cell is accessed by one side at a time; see the module's rules.
-unsafe impl<Q: Send, A: Send> Send for Slot<Q, A> {}
+unsafe impl<Q: Send, A: Send> Send for AnswerSlot<Q, A> {}
 // SAFETY: as above.
-unsafe impl<Q: Send, A: Send> Sync for Slot<Q, A> {}
+unsafe impl<Q: Send, A: Send> Sync for AnswerSlot<Q, A> {}
 
 /// The duty to answer.
 pub struct Ticket<Q, A> {
-    slot: Option<Arc<Slot<Q, A>>>,
+    slot: Option<Arc<AnswerSlot<Q, A>>>,
 }
 
 /// The right to one answer.
 pub struct Receiver<Q, A> {
-    slot: Arc<Slot<Q, A>>,
+    slot: Arc<AnswerSlot<Q, A>>,
 }
 
 /// A new slot that holds a question.
 pub fn slot<Q, A>(question: Q) -> (Ticket<Q, A>, Receiver<Q, A>) {
-    let slot = Arc::new(Slot {
+    let slot = Arc::new(AnswerSlot {
         state: AtomicU8::new(0),
         contents: UnsafeCell::new(Contents::Question(question)),
         waker: UnsafeCell::new(None),
@@ -112,7 +112,7 @@ impl<Q, A> Ticket<Q, A> {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             const LINE_BYTES: usize = 64;
             let start = Arc::as_ptr(slot).cast::<i8>();
-            for line in 0..size_of::<Slot<Q, A>>().div_ceil(LINE_BYTES) {
+            for line in 0..size_of::<AnswerSlot<Q, A>>().div_ceil(LINE_BYTES) {
                 // SAFETY: a prefetch reads nothing, at any address; SSE is part of the
                 // architecture.
                 unsafe { _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(line * LINE_BYTES)) };
@@ -209,7 +209,7 @@ impl<Q, A> Drop for Ticket<Q, A> {
 /// question and slot, to be dropped. All of this happens when this is dropped, and does not panic.
 pub struct Remains<Q, A> {
     question: Option<Q>,
-    slot: Option<Arc<Slot<Q, A>>>,
+    slot: Option<Arc<AnswerSlot<Q, A>>>,
     wakes: bool,
 }
 
@@ -227,7 +227,7 @@ impl<Q, A> Drop for Remains<Q, A> {
 }
 
 /// Answers, wakes the receiver, and releases the slot, which the receiver may have released before.
-fn finish<Q, A>(slot: Arc<Slot<Q, A>>, answer: Option<A>, caller: Option<&mut Caller>) {
+fn finish<Q, A>(slot: Arc<AnswerSlot<Q, A>>, answer: Option<A>, caller: Option<&mut Caller>) {
     let others = caller.as_ref().map(|caller| caller.wakes());
     let contents = answer.map_or(Contents::Nothing, |answer| Contents::Answer(answer, others));
     slot.contents.with_mut(|place| {
@@ -291,7 +291,7 @@ impl<Q, A> Receiver<Q, A> {
     /// Waits for the answer: spins briefly, then parks. Fails if it did not arrive by the limit, or
     /// if the caller is in a fork of the process `made_in`, which has the ticket.
     #[cfg(not(loom))]
-    pub fn wait(&mut self, made_in: Process, limit: Option<Instant>) -> Result<Option<A>, Unanswered> {
+    pub fn wait(&mut self, made_in: Process, limit: Option<Instant>) -> Result<Option<A>, WaitError> {
         self.wait_for(made_in, limit, crate::sleeper::SPIN_US_MAX)
     }
 
@@ -303,7 +303,7 @@ impl<Q, A> Receiver<Q, A> {
         made_in: Process,
         limit: Option<Instant>,
         spin_us_max: u64,
-    ) -> Result<Option<A>, Unanswered> {
+    ) -> Result<Option<A>, WaitError> {
         if self.spin(spin_us_max) {
             return Ok(self.take());
         }
@@ -346,7 +346,7 @@ impl<Q, A> Receiver<Q, A> {
 }
 
 #[cfg(not(loom))]
-pub use crate::blocking::Unanswered;
+pub use crate::blocking::WaitError;
 
 impl<Q, A> Drop for Receiver<Q, A> {
     fn drop(&mut self) {
@@ -384,7 +384,7 @@ mod tests {
         let (ticket, mut receiver) = slot::<(), u32>(());
         assert_eq!(
             receiver.wait(Process::current(), Some(Instant::now() + Duration::from_millis(2))),
-            Err(Unanswered::TimedOut)
+            Err(WaitError::TimedOut)
         );
         assert!(!ticket.is_cancelled());
         drop(receiver);

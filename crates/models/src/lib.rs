@@ -7,9 +7,10 @@
 //!    each form of the inputs, and replays the trace afterwards.
 //! 4. [`Network`] is a parsed file. [`Model`] is a network with its runtime, and the type that a
 //!    program holds.
-//! 5. For programs that chain or batch models: [`Live`] values stay where they were computed,
+//! 5. For programs that chain or batch models: [`RunValue`] values stay where they were computed,
 //!    [`rows`] cuts and joins arrays, and a network of [`NewNode`]s comes from no file.
-//! 6. `array`, `element`, `value` and `narrow` are the data on the host; `npy` reads and writes it.
+//! 6. `profile` measures each node of a run.
+//! 7. `array`, `element`, `value` and `narrow` are the data on the host; `npy` reads and writes it.
 //!    `bounds` limits what a file may ask for.
 //!
 //! Nothing is approximated silently. A feature that a model needs and this crate lacks is an error
@@ -30,6 +31,7 @@ mod nodes;
 pub mod npy;
 mod onnx;
 mod ops;
+mod profile;
 mod program;
 pub mod rows;
 mod value;
@@ -38,8 +40,9 @@ pub use array::{Array, Scalar};
 pub use bounds::ARRAY_BYTES_MAX;
 pub use element::ElementType;
 pub use error::{Error, Result};
-pub use exec::{Context, Live};
-pub use model::{Held, Model, Outputs};
+pub use exec::{Context, RunValue};
+pub use model::{Model, ModelValue, Outputs};
 pub use network::{Dimension, Network, Port};
 pub use nodes::{NewNode, Setting};
+pub use profile::NodeTime;
 pub use value::Value;

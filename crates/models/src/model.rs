@@ -10,8 +10,9 @@ use panoply_runtime::{RunOptions, Runtime};
 use crate::array::Array;
 use crate::element::ElementType;
 use crate::error::{Error, Result};
-use crate::exec::{Context, Live};
+use crate::exec::{Context, RunValue};
 use crate::network::{Dimension, Network, Port};
+use crate::profile::NodeTime;
 use crate::value::Value;
 
 /// A model with its runtime. Cloning shares both. Weights are in the host's memory once. They stay
@@ -25,7 +26,7 @@ pub struct Model {
 
 /// An input or output of a model, on the host or on a device.
 #[derive(Clone, Debug)]
-pub enum Held {
+pub enum ModelValue {
     /// An array on the host, of any element type.
     Array(Array),
     /// A tensor in the memory where a device placed it.
@@ -70,25 +71,32 @@ impl Model {
         named.map(|(port, value)| Ok((port.name.clone(), value.array()?.clone()))).collect::<Result<_>>().map(Outputs)
     }
 
+    /// Measures each node: runs the model several times, one node after the other. See
+    /// [`Network::profile`].
+    pub fn profile(&self, inputs: &[(&str, Array)], options: &RunOptions) -> Result<Vec<NodeTime>> {
+        let given: Vec<(&str, Value)> = inputs.iter().map(|(name, array)| (*name, array.clone().into())).collect();
+        self.network.profile(&self.runtime, &given, options)
+    }
+
     /// As [`Model::infer_with`], with inputs on the host or on a device. Outputs come in the file's
     /// order and stay where they were computed. Only values whose element types devices lack are
     /// copied to the host.
-    pub fn infer_on_device(&self, inputs: &[(&str, Held)], options: &RunOptions) -> Result<Vec<Held>> {
-        let live = |held: &Held| match held {
-            Held::Array(array) => Live::Value(array.clone().into()),
-            Held::Tensor(tensor) => Live::Tensor(tensor.clone(), tensor.dtype().into()),
+    pub fn infer_on_device(&self, inputs: &[(&str, ModelValue)], options: &RunOptions) -> Result<Vec<ModelValue>> {
+        let live = |held: &ModelValue| match held {
+            ModelValue::Array(array) => RunValue::Value(array.clone().into()),
+            ModelValue::Tensor(tensor) => RunValue::Tensor(tensor.clone(), tensor.dtype().into()),
         };
-        let given: Vec<(&str, Live)> = inputs.iter().map(|(name, held)| (*name, live(held))).collect();
+        let given: Vec<(&str, RunValue)> = inputs.iter().map(|(name, held)| (*name, live(held))).collect();
         let context = Context::new(Some(&self.runtime), options.clone());
-        let held = |output: Live| match output {
-            Live::Tensor(tensor, kind) if kind.dtype() == Some(tensor.dtype()) => Ok(Held::Tensor(tensor)),
-            other => Ok(Held::Array(context.fetch(&other)?.array()?.clone())),
+        let held = |output: RunValue| match output {
+            RunValue::Tensor(tensor, kind) if kind.dtype() == Some(tensor.dtype()) => Ok(ModelValue::Tensor(tensor)),
+            other => Ok(ModelValue::Array(context.fetch(&other)?.array()?.clone())),
         };
         self.network.run_live(&context, &given)?.into_iter().map(held).collect()
     }
 
     /// As [`Model::infer_with`], with values that stay on their devices.
-    pub fn infer_live(&self, inputs: &[(&str, Live)], options: &RunOptions) -> Result<Vec<Live>> {
+    pub fn infer_live(&self, inputs: &[(&str, RunValue)], options: &RunOptions) -> Result<Vec<RunValue>> {
         self.network.run_live(&Context::new(Some(&self.runtime), options.clone()), inputs)
     }
 
@@ -120,7 +128,9 @@ impl Outputs {
     pub fn get(&self, name: &str) -> Result<&Array> {
         let found = self.0.iter().find(|(known, _)| known == name);
         let names = || self.0.iter().map(|(name, _)| format!("{name:?}")).collect::<Vec<_>>().join(" or ");
-        found.map(|(_, array)| array).ok_or_else(|| Error::invalid("an output", names(), format!("{name:?}")))
+        found
+            .map(|(_, array)| array)
+            .ok_or_else(|| Error::invalid("the name of an output", names(), format!("{name:?}")))
     }
 
     /// The first output. Most models have only one.

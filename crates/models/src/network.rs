@@ -13,16 +13,20 @@ use panoply_runtime::{RunOptions, Runtime};
 
 use crate::element::ElementType;
 use crate::error::{Error, Result};
-use crate::exec::{Context, Executable, Kept, Live, count_in};
+use crate::exec::{CachedNodeCount, Context, Executable, RunValue, count_in};
 use crate::nodes::NewNode;
 use crate::onnx::{GraphMessage, ModelMessage, PortMessage, PortType, read_value};
 use crate::ops::table;
-use crate::program::build::{Built, build};
+use crate::profile::{NodeTime, medians};
+use crate::program::build::{MainProgram, build};
 use crate::value::Value;
 
 /// The largest model file in bytes, external weights not counted. Larger models keep their weights
 /// in external files.
 pub const MODEL_BYTES_MAX: u64 = 1 << 32;
+
+/// The number of measured runs of a profile.
+const PROFILE_RUNS: usize = 5;
 
 /// A parsed model file, ready to run. Cloning shares it: weights are in the host's memory once.
 /// [`Model`](crate::Model) is a network with its runtime.
@@ -103,7 +107,7 @@ impl Network {
     }
 
     fn of(message: &ModelMessage<'_>, file_bytes: usize, folder: Option<&Path>) -> Result<Network> {
-        let Built { body, names } = build(message, file_bytes, folder)?;
+        let MainProgram { body, names } = build(message, file_bytes, folder)?;
         let graph = message.graph.as_ref().ok_or(Error::Malformed { what: "there is no graph", at: 0 })?;
         let given: HashSet<usize> = body.inputs.iter().copied().collect();
         let is_input = |port: &&PortMessage| names.get(&port.name).is_some_and(|id| given.contains(id));
@@ -111,7 +115,8 @@ impl Network {
         let outputs = graph.outputs.iter().map(Port::new).collect::<Result<Vec<_>>>()?;
         let weight_bytes = body.constants.iter().map(|(_, array)| array.bytes().len()).sum();
         let nodes = body.nodes.len();
-        let program = Executable::new(Arc::new(body), HashMap::new(), Vec::new(), &Arc::new(Kept::default()));
+        let program =
+            Executable::new(Arc::new(body), HashMap::new(), Vec::new(), &Arc::new(CachedNodeCount::default()));
         let (name, producer, metadata) = (graph.name.clone(), message.producer.clone(), message.metadata.clone());
         let devices = Mutex::default();
         let inner = Inner { name, producer, inputs, outputs, metadata, program, weight_bytes, nodes, devices };
@@ -195,14 +200,32 @@ impl Network {
     }
 
     fn run(&self, context: &Context<'_>, inputs: &[(&str, Value)]) -> Result<Vec<Value>> {
-        let live: Vec<(&str, Live)> = inputs.iter().map(|(name, value)| (*name, Live::Value(value.clone()))).collect();
+        let live: Vec<(&str, RunValue)> =
+            inputs.iter().map(|(name, value)| (*name, RunValue::Value(value.clone()))).collect();
         self.run_live(context, &live)?.iter().map(|output| context.fetch(output)).collect()
     }
 
+    /// Measures each node: runs the network several times, one node after the other. Nodes whose
+    /// results depend on nothing but the model are computed before and are left out.
+    pub fn profile(&self, runtime: &Runtime, inputs: &[(&str, Value)], options: &RunOptions) -> Result<Vec<NodeTime>> {
+        let live: Vec<(&str, RunValue)> =
+            inputs.iter().map(|(name, value)| (*name, RunValue::Value(value.clone()))).collect();
+        let mut runs = Vec::with_capacity(PROFILE_RUNS);
+        // The first run compiles kernels and brings weights to devices.
+        for run in 0..=PROFILE_RUNS {
+            let context = Context::profiling(runtime, options.clone());
+            self.run_live(&context, &live)?;
+            if run > 0 {
+                runs.push(context.into_times());
+            }
+        }
+        Ok(medians(&runs))
+    }
+
     /// As [`Network::infer_values`], with values that stay where they were computed.
-    pub fn run_live(&self, context: &Context<'_>, inputs: &[(&str, Live)]) -> Result<Vec<Live>> {
+    pub fn run_live(&self, context: &Context<'_>, inputs: &[(&str, RunValue)]) -> Result<Vec<RunValue>> {
         if let Some((name, _)) = inputs.iter().find(|(name, _)| !self.0.inputs.iter().any(|port| port.name == *name)) {
-            return Err(Error::invalid("an input", self.input_names(), format!("{name:?}")));
+            return Err(Error::invalid("the name of an input", self.input_names(), format!("{name:?}")));
         }
         let mut symbols = HashMap::new();
         let mut live = Vec::with_capacity(self.0.inputs.len());
@@ -260,14 +283,14 @@ impl Port {
 
     /// Checks that a value fits the element type and the dimensions. `symbols` holds the sizes of
     /// the named dimensions so far.
-    fn check<'a>(&'a self, value: &Live, symbols: &mut HashMap<&'a str, usize>) -> Result<()> {
+    fn check<'a>(&'a self, value: &RunValue, symbols: &mut HashMap<&'a str, usize>) -> Result<()> {
         let what = || format!("the input {:?}", self.name);
         let (got_kind, got_dims) = match (&self.sort, value) {
-            (_, Live::Value(value)) if !value.is_shallow() => {
+            (_, RunValue::Value(value)) if !value.is_shallow() => {
                 return Err(Error::invalid(what(), "an array or a list of arrays", "lists within lists"));
             }
-            (_, Live::Tensor(tensor, kind)) => (*kind, tensor.shape().dims()),
-            (_, Live::Value(Value::Array(array))) => (array.kind(), array.dims()),
+            (_, RunValue::Tensor(tensor, kind)) => (*kind, tensor.shape().dims()),
+            (_, RunValue::Value(Value::Array(array))) => (array.kind(), array.dims()),
             (PortType::Tensor(..), _) => return Err(Error::invalid(what(), "an array", "a list or an optional value")),
             _ => return Ok(()),
         };

@@ -465,7 +465,7 @@ fn layer_norms_that_are_spelled_out() {
 }
 
 /// Nodes that compute y from x, the number that remain, and the expected y.
-type Spelled = (Vec<Message>, usize, Box<dyn Fn(f64) -> f64>);
+type DecomposedCase = (Vec<Message>, usize, Box<dyn Fn(f64) -> f64>);
 
 fn binary(op: &str, left: &str, right: &str, made: &str) -> Message {
     node(op, &[left, right], &[made], &[])
@@ -497,7 +497,7 @@ fn activations_that_are_spelled_out() {
     }
 }
 
-fn gelus() -> Vec<Spelled> {
+fn gelus() -> Vec<DecomposedCase> {
     let gelu = |x: f64| 0.5 * x * (1.0 + erf(x / 2.0_f64.sqrt()));
     let scaled = [binary("Div", "x", "root", "scaled"), unary("Erf", "scaled", "e"), binary("Add", "e", "one", "more")];
     let with = |last: &[Message]| [&scaled, last].concat();
@@ -523,7 +523,7 @@ fn gelus() -> Vec<Spelled> {
     ]
 }
 
-fn swishes() -> Vec<Spelled> {
+fn swishes() -> Vec<DecomposedCase> {
     let swish = |x: f64| x / (1.0 + (-x).exp());
     let hard_swish = |x: f64| x * (x + 3.0).clamp(0.0, 6.0) / 6.0;
     let hard = |alpha: f32| {

@@ -25,14 +25,14 @@ const TOLERANCE: Tolerance = Tolerance { relative: 2e-3, absolute: 2e-3 };
 const RUNS: usize = 20;
 
 /// A model with saved inputs and answers.
-struct Saved {
+struct SavedCase {
     network: Network,
     inputs: Vec<(String, Value)>,
     expected: Vec<Value>,
 }
 
-impl Saved {
-    fn read(folder: &Path) -> Saved {
+impl SavedCase {
+    fn read(folder: &Path) -> SavedCase {
         let network = Network::load(folder.join("model.onnx")).unwrap();
         let read = |name: String| std::fs::read(folder.join("test_data_set_0").join(name)).unwrap();
         let input = |(place, port): (usize, &panoply_models::Port)| {
@@ -43,7 +43,7 @@ impl Saved {
         };
         let inputs = network.inputs().iter().enumerate().map(input).collect();
         let expected = network.outputs().iter().enumerate().map(output).collect();
-        Saved { network, inputs, expected }
+        SavedCase { network, inputs, expected }
     }
 
     fn run(&self, runtime: &Runtime, device: DeviceId) -> Vec<Value> {
@@ -69,7 +69,7 @@ fn models_are_programs_of_their_own() {
     let runtime = runtime.build().unwrap();
     for device in devices {
         for (name, programs) in MODELS.into_iter().filter(|(name, _)| name.starts_with(&prefix)) {
-            let saved = Saved::read(&Path::new(&folder).join(name));
+            let saved = SavedCase::read(&Path::new(&folder).join(name));
             let started = Instant::now();
             let got = saved.run(&runtime, device.id);
             let first = started.elapsed();

@@ -13,7 +13,7 @@ use std::time::Instant;
 use panoply_core::graph::SymbolSizes;
 use panoply_core::{DType, Describe, Tensor};
 use panoply_cpu::CpuBackend;
-use panoply_graph::Target;
+use panoply_graph::DeviceTarget;
 use panoply_graph::listing::Listing;
 use panoply_nn::random::Random;
 use panoply_nn::samples::{Classifier, resnet20};
@@ -69,7 +69,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// Prints the plans of a step for a CPU and for GPUs.
 fn show_plans(session: &Session, batch: usize) -> Result<(), Box<dyn Error>> {
     for (device, target) in [("cpu", panoply_cpu::GRAPH_TARGET), ("gpu", panoply_c_gpu::GRAPH_TARGET)] {
-        let Target { facts, rates } = target;
+        let DeviceTarget { facts, rates } = target;
         let plan = panoply_graph::compile(session.graph(), &SymbolSizes([batch, 1, 1, 1]), &facts)?;
         let mut names: BTreeMap<&str, usize> = BTreeMap::new();
         plan.steps.iter().for_each(|step| *names.entry(step.op.name()).or_default() += 1);

@@ -28,7 +28,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// The contents of a file.
 #[derive(Clone, Debug, Default)]
-pub struct Loaded {
+pub struct ParameterFile {
     /// The tensors.
     pub parameters: Parameters,
     /// The notes: the metadata of the file's header.
@@ -46,7 +46,7 @@ pub fn save(path: &Path, parameters: &Parameters, notes: HashMap<String, String>
 }
 
 /// Reads a file.
-pub fn load(path: &Path) -> Result<Loaded> {
+pub fn load(path: &Path) -> Result<ParameterFile> {
     let refused = |reason: String| Error::file(path, reason);
     let mut file = open(path)?;
     let length = file.metadata().map_err(|error| refused(error.to_string()))?.len();
@@ -70,11 +70,11 @@ pub(crate) fn open(path: &Path) -> Result<File> {
 }
 
 /// Parses the contents of a file. The error describes the defect.
-pub fn from_bytes(bytes: &[u8]) -> Result<Loaded, String> {
+pub fn from_bytes(bytes: &[u8]) -> Result<ParameterFile, String> {
     let (_, head) = SafeTensors::read_metadata(bytes).map_err(|error| format!("not a safetensors file: {error}"))?;
     let file = SafeTensors::deserialize(bytes).map_err(|error| format!("not a safetensors file: {error}"))?;
     let notes = head.metadata().iter().flatten().map(|(name, note)| (name.clone(), note.clone())).collect();
-    let mut loaded = Loaded { notes, ..Loaded::default() };
+    let mut loaded = ParameterFile { notes, ..ParameterFile::default() };
     for (name, view) in file.iter() {
         match dtype_of(view.dtype()) {
             Some(dtype) => {

@@ -136,7 +136,8 @@ pub fn resnet20() -> Sequential {
     for (stage, outputs) in [16, 32, 64].into_iter().enumerate() {
         for block in 0..3 {
             let stride = if stage > 0 && block == 0 { 2 } else { 1 };
-            layers = layers.with(Block { name: format!("layer{}.{block}", stage + 1), inputs, outputs, stride });
+            layers =
+                layers.with(ResidualBlock { name: format!("layer{}.{block}", stage + 1), inputs, outputs, stride });
             inputs = outputs;
         }
     }
@@ -144,16 +145,16 @@ pub fn resnet20() -> Sequential {
 }
 
 /// A residual block: two convolutions beside a shortcut. Names are those of PyTorch's networks.
-struct Block {
+struct ResidualBlock {
     name: String,
     inputs: usize,
     outputs: usize,
     stride: usize,
 }
 
-impl Layer for Block {
+impl Layer for ResidualBlock {
     fn forward(&self, net: &mut Net, x: NodeId) -> Result<NodeId> {
-        let Block { inputs, outputs, stride, .. } = *self;
+        let ResidualBlock { inputs, outputs, stride, .. } = *self;
         let conv = |name: &str, inputs: usize, kernel: usize, stride: usize| {
             Conv2d::new(name, inputs, outputs, kernel).padding(kernel / 2).stride(stride).without_bias()
         };

@@ -22,21 +22,21 @@ fn digits() -> Pictures {
     samples::digits(&std::fs::read(path).unwrap(), 0).unwrap()
 }
 
-struct Plan {
+struct TrainingPlan {
     classifier: Classifier,
     batch: usize,
     epochs: u64,
     rate: f64,
 }
 
-fn session(runtime: &Arc<Runtime>, pictures: &Pictures, plan: &Plan) -> Session {
+fn session(runtime: &Arc<Runtime>, pictures: &Pictures, plan: &TrainingPlan) -> Session {
     let recording = plan.classifier.record(pictures, Mode::Train, DType::F32).unwrap();
     let steps = plan.epochs * (pictures.train.len() / plan.batch) as u64;
     let optimiser = Optimiser::adam(plan.rate).schedule(Schedule::Cosine { steps, last: 0.02 });
     Session::new(Arc::clone(runtime), recording, optimiser, None, SessionOptions::default()).unwrap()
 }
 
-fn train(pictures: &Pictures, plan: &Plan) -> (Summary, f64) {
+fn train(pictures: &Pictures, plan: &TrainingPlan) -> (Summary, f64) {
     let runtime = cpu();
     let mut session = session(&runtime, pictures, plan);
     let used = plan.classifier.record(pictures, Mode::Use, DType::F32).unwrap();
@@ -53,7 +53,7 @@ fn train(pictures: &Pictures, plan: &Plan) -> (Summary, f64) {
 #[test]
 fn digits_are_learned_to_98_per_cent() {
     let pictures = digits();
-    let plan = Plan { classifier: Classifier::Cnn, batch: 16, epochs: 30, rate: 3e-3 };
+    let plan = TrainingPlan { classifier: Classifier::Cnn, batch: 16, epochs: 30, rate: 3e-3 };
     let (summary, _) = train(&pictures, &plan);
     let accuracy = summary.epochs.last().unwrap().evaluated[1];
     assert!(accuracy >= 0.98, "{accuracy}");
@@ -70,8 +70,8 @@ fn mnist_is_learned_in_time() {
     };
     let pictures = samples::mnist(folder.as_ref()).unwrap();
     let plans = [
-        (Plan { classifier: Classifier::Mlp, batch: 64, epochs: 3, rate: 1.5e-3 }, 0.972),
-        (Plan { classifier: Classifier::Cnn, batch: 32, epochs: 1, rate: 4e-3 }, 0.980),
+        (TrainingPlan { classifier: Classifier::Mlp, batch: 64, epochs: 3, rate: 1.5e-3 }, 0.972),
+        (TrainingPlan { classifier: Classifier::Cnn, batch: 32, epochs: 1, rate: 4e-3 }, 0.980),
     ];
     for (plan, wanted) in plans {
         let (summary, _) = train(&pictures, &plan);
@@ -89,7 +89,7 @@ fn folder(name: &str) -> PathBuf {
 #[test]
 fn training_goes_on_from_the_newest_whole_checkpoint() {
     let pictures = digits();
-    let plan = Plan { classifier: Classifier::Mlp, batch: 64, epochs: 4, rate: 2e-3 };
+    let plan = TrainingPlan { classifier: Classifier::Mlp, batch: 64, epochs: 4, rate: 2e-3 };
     let runtime = cpu();
     let mut whole = session(&runtime, &pictures, &plan);
     let trainer = Trainer::new(&pictures.train, plan.batch, plan.epochs);
@@ -125,7 +125,7 @@ fn training_goes_on_from_the_newest_whole_checkpoint() {
 #[test]
 fn training_ends_when_it_gets_no_better() {
     let pictures = digits();
-    let plan = Plan { classifier: Classifier::Mlp, batch: 64, epochs: 50, rate: 0.0 };
+    let plan = TrainingPlan { classifier: Classifier::Mlp, batch: 64, epochs: 50, rate: 0.0 };
     let runtime = cpu();
     let mut session = session(&runtime, &pictures, &plan);
     let early_stop = Some(EarlyStop { patience: 2, by_least: 1e-3 });

@@ -17,7 +17,7 @@ use panoply_nn::random::Random;
 /// The settings of a check: the element type of the inputs, the step of the differences and the
 /// tolerance.
 #[derive(Clone, Copy)]
-struct Checked {
+struct GradientCheck {
     dtype: DType,
     step: f64,
     tolerance: f64,
@@ -25,9 +25,9 @@ struct Checked {
     shift: f64,
 }
 
-const F64: Checked = Checked { dtype: DType::F64, step: 1e-5, tolerance: 2e-7, shift: 0.0137 };
-const POSITIVE: Checked = Checked { shift: 2.5, ..F64 };
-const F32: Checked = Checked { dtype: DType::F32, step: 2e-2, tolerance: 2e-2, shift: 0.0 };
+const F64: GradientCheck = GradientCheck { dtype: DType::F64, step: 1e-5, tolerance: 2e-7, shift: 0.0137 };
+const POSITIVE: GradientCheck = GradientCheck { shift: 2.5, ..F64 };
+const F32: GradientCheck = GradientCheck { dtype: DType::F32, step: 2e-2, tolerance: 2e-2, shift: 0.0 };
 
 fn values(seed: u64, count: usize, shift: f64) -> Vec<f64> {
     let mut random = Random::new(seed, "values");
@@ -93,7 +93,12 @@ fn gradient_graph(graph: &Graph, segments: &[Segment]) -> Graph {
     g.finish().unwrap()
 }
 
-fn check_as(checked: Checked, name: &str, dims: &[&[usize]], build: impl Fn(&mut GraphBuilder, &[NodeId]) -> NodeId) {
+fn check_as(
+    checked: GradientCheck,
+    name: &str,
+    dims: &[&[usize]],
+    build: impl Fn(&mut GraphBuilder, &[NodeId]) -> NodeId,
+) {
     let graph = forward(dims, checked.dtype, &build);
     let gradients = gradient_graph(&graph, &[]);
     let points: Vec<Vec<f64>> = dims
@@ -133,7 +138,7 @@ fn functions_of_one_value() {
             UnaryOp::Log | UnaryOp::Sqrt | UnaryOp::Rsqrt | UnaryOp::Recip => POSITIVE,
             // These are step functions. The shift keeps the inputs away from the jumps, so the
             // derivative is zero.
-            UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::Round => Checked { shift: 0.0271, ..F64 },
+            UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::Round => GradientCheck { shift: 0.0271, ..F64 },
             _ => F64,
         };
         check_as(checked, op.name(), &[&[3, 5]], |g, x| g.unary(*op, x[0]).unwrap());
@@ -255,7 +260,7 @@ fn pools() {
     ] {
         let name = format!("{kernel:?} {stride:?} {padding:?}");
         // For windows without overlap and gaps, f64 uses another op than f32.
-        for checked in [F64, Checked { step: 1e-2, ..F32 }] {
+        for checked in [F64, GradientCheck { step: 1e-2, ..F32 }] {
             check_as(checked, &format!("max {name}"), &[&[2, 2, 6, 6]], |g, x| {
                 g.op(&[x[0]], |t| Pool2d::max(&t[0], kernel).stride(stride).padding(padding)).unwrap()
             });

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jpeg_encoder::{ColorType, Encoder};
-use panoply::pipeline::{Builder, Ended, ErrorPolicy, Pipeline, Report};
+use panoply::pipeline::{Builder, ErrorPolicy, Pipeline, Report, RunOutcome};
 use panoply::prelude::*;
 use zune_jpeg::JpegDecoder;
 use zune_jpeg::zune_core::bytestream::ZCursor;
@@ -47,17 +47,17 @@ fn main() -> Result<(), Box<dyn Error>> {
     let decode = |builder: Builder<Vec<u8>>| builder.try_map("decode", |file| decoded(file)).adaptive();
     let begun = cpu_time();
     let (pictures, alone) = decode(Pipeline::builder().source(source())).collect().run()?;
-    let decoding = Took::since(begun, "decoding alone", &alone);
+    let decoding = RunTime::since(begun, "decoding alone", &alone);
     let begun = cpu_time();
     let (_, alone) = classify(Pipeline::builder().source(pictures), &runtime, &network).collect().run()?;
-    let classifying = Took::since(begun, "classifying alone", &alone);
+    let classifying = RunTime::since(begun, "classifying alone", &alone);
 
     let builder = Pipeline::builder().trace(20 * files.len() + 1000).source(source());
     let builder = decode(builder).on_error(ErrorPolicy::skip());
     let begun = cpu_time();
-    let Ended { result, report, trace, .. } = classify(builder, &runtime, &network).collect().start()?.wait();
+    let RunOutcome { result, report, trace, .. } = classify(builder, &runtime, &network).collect().start()?.wait();
     let classes = result?;
-    let whole = Took::since(begun, "both overlapped", &report);
+    let whole = RunTime::since(begun, "both overlapped", &report);
     println!("{report}");
     let (cpus, slowest) = (std::thread::available_parallelism()?.get(), decoding.wall.max(classifying.wall));
     let bound = slowest.max((decoding.cpu + classifying.cpu) / cpus as u32);
@@ -83,16 +83,16 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// The time of a run: by the clock, and the CPU time of all threads.
-struct Took {
+struct RunTime {
     wall: Duration,
     cpu: Duration,
 }
 
-impl Took {
-    fn since(begun: Duration, what: &str, report: &Report) -> Took {
+impl RunTime {
+    fn since(begun: Duration, what: &str, report: &Report) -> RunTime {
         let (wall, cpu) = (report.wall, cpu_time().saturating_sub(begun));
         println!("{what}: {:.3} s, {:.2} s of CPU time", wall.as_secs_f64(), cpu.as_secs_f64());
-        Took { wall, cpu }
+        RunTime { wall, cpu }
     }
 }
 

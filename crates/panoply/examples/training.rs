@@ -11,7 +11,7 @@
 use std::error::Error;
 use std::time::{Duration, Instant};
 
-use panoply::graph::{SymbolSizes, Target, listing::Listing, target_of};
+use panoply::graph::{DeviceTarget, SymbolSizes, listing::Listing, target_of};
 use panoply::nn::random::Random;
 use panoply::nn::samples::{Classifier, resnet20};
 use panoply::nn::train::{Session, SessionOptions};
@@ -64,7 +64,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     );
     if arguments.iter().any(|argument| argument == "--plan") {
         let info = runtime.devices().find(|info| info.id == device).ok_or("the device is gone")?;
-        let Target { facts, rates } = target_of(info)?;
+        let DeviceTarget { facts, rates } = target_of(info)?;
         let listing = Listing::new(session.graph(), &SymbolSizes([batch, 1, 1, 1]), &facts, &rates)?;
         for (number, row) in listing.after.iter().enumerate() {
             println!("{number:3} {} {} = {} reads {:?}", row.node, row.output, row.op, row.reads);

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::error::Error;
 use std::thread;
 
-use panoply::placement::{Plan, Role, Topology};
+use panoply::placement::{PlacementPlan, Role, Topology};
 use panoply::worker::{BoxError, Envelope, HashBy, PoolOptions, Worker, WorkerPool};
 
 /// A message to a shop's worker.
@@ -47,7 +47,7 @@ impl Worker for Stock {
 fn main() -> Result<(), Box<dyn Error>> {
     // One worker for each slot that the machine has for the program's own work, pinned to the
     // slot's CPUs.
-    let plan = Plan::for_devices(&Topology::current())?;
+    let plan = PlacementPlan::for_devices(&Topology::current())?;
     let cpus: Vec<_> = plan.role(Role::Application).map(|slot| slot.cpus.clone()).collect();
     let options = PoolOptions { workers: cpus.len().max(2), name: "stock".to_owned(), cpus, ..Default::default() };
     // Sales of the same article always reach the same worker.

@@ -170,6 +170,9 @@ impl Builder {
     /// Finds the devices, starts their workers, waits until they are open, and loads the profile
     /// that `panoply bench --calibrate` has learned into the router.
     pub fn build(self) -> Result<Runtime, BuildError> {
+        #[cfg(feature = "cpu")]
+        check_simd(std::env::var_os("PANOPLY_SIMD").as_deref())?;
+        learned::check_folder()?;
         let provider = provider::effective(self.open.crypto_provider)?;
         let open = OpenOptions { crypto_provider: provider, ..self.open };
         let is_own = |one: &Arc<dyn Backend>| self.own_cpu.as_ref().is_some_and(|own| Arc::ptr_eq(own, one));
@@ -178,35 +181,40 @@ impl Builder {
         let with_backends = wanted.into_iter().fold(self.inner.open_options(open), panoply_runtime::Builder::backend);
         let complete = self.absent.into_iter().fold(with_backends, |inner, (api, absence)| inner.absent(api, absence));
         let runtime = complete.build()?;
-        #[cfg_attr(not(feature = "cpu"), expect(unused_mut))]
-        let mut warnings = if self.profile { learned::apply(&runtime) } else { Vec::new() };
-        #[cfg(feature = "cpu")]
-        warnings.extend(unheeded_simd(std::env::var_os("PANOPLY_SIMD").as_deref()));
+        let warnings = if self.profile { learned::apply(&runtime) } else { Vec::new() };
         Ok(Runtime::new_with(runtime, warnings))
     }
 }
 
-/// The warning about an unknown level of vector instructions, which has no effect.
+/// Refuses an unknown level of vector instructions: its user relies on it.
 #[cfg(feature = "cpu")]
-fn unheeded_simd(value: Option<&std::ffi::OsStr>) -> Option<String> {
+fn check_simd(value: Option<&std::ffi::OsStr>) -> Result<(), BuildError> {
     use panoply_cpu::simd::Simd;
-    let value = value.filter(|value| !value.is_empty())?.to_string_lossy();
+    let Some(value) = value.filter(|value| !value.is_empty()).map(std::ffi::OsStr::to_string_lossy) else {
+        return Ok(());
+    };
     let known = [Simd::Scalar, Simd::Neon, Simd::Avx2, Simd::Avx512].map(Simd::name);
-    let is_known = known.contains(&&*value);
-    (!is_known).then(|| format!("PANOPLY_SIMD is not heeded: expected one of {}, got {value}", known.join(", ")))
+    match known.contains(&&*value) {
+        true => Ok(()),
+        false => Err(BuildError::BadLimit {
+            what: "PANOPLY_SIMD",
+            expected: "scalar, neon, avx2 or avx512",
+            got: value.into_owned(),
+        }),
+    }
 }
 
 #[cfg(all(test, feature = "cpu"))]
 mod tests {
     use std::ffi::OsStr;
 
-    use super::unheeded_simd;
+    use super::check_simd;
 
     #[test]
-    fn a_level_that_does_not_exist_is_told() {
-        assert_eq!(unheeded_simd(None).or(unheeded_simd(Some(OsStr::new("")))), None);
-        assert_eq!(unheeded_simd(Some(OsStr::new("avx2"))), None);
-        let told = unheeded_simd(Some(OsStr::new("nonsense"))).unwrap_or_default();
-        assert!(told.contains("avx512, got nonsense"), "{told}");
+    fn a_level_that_does_not_exist_is_refused() {
+        assert!(check_simd(None).is_ok() && check_simd(Some(OsStr::new(""))).is_ok());
+        assert!(check_simd(Some(OsStr::new("avx2"))).is_ok());
+        let refused = check_simd(Some(OsStr::new("avx9"))).unwrap_err().to_string();
+        assert_eq!(refused, "PANOPLY_SIMD: expected scalar, neon, avx2 or avx512, got avx9");
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use panoply_core::once::OnceBox;
 use panoply_core::{Absence, Api, Backend, DeviceInfo};
-use panoply_graph::Target;
+use panoply_graph::DeviceTarget;
 
 // Backends of one dialect have one target.
 #[cfg(feature = "cuda")]
@@ -16,7 +16,7 @@ use panoply_hip::GRAPH_TARGET as GPU_TARGET;
 use panoply_opencl::GRAPH_TARGET as GPU_TARGET;
 
 /// An API that Panoply has code for.
-pub(crate) struct Known {
+pub(crate) struct CompiledApi {
     pub(crate) api: Api,
     /// The backend, or the reason why this build has none.
     pub(crate) backend: Result<Arc<dyn Backend>, Absence>,
@@ -24,19 +24,19 @@ pub(crate) struct Known {
     pub(crate) is_own_cpu: bool,
 }
 
-impl Known {
-    fn new(api: Api, backend: Result<Arc<dyn Backend>, Absence>) -> Known {
-        Known { api, backend, is_own_cpu: false }
+impl CompiledApi {
+    fn new(api: Api, backend: Result<Arc<dyn Backend>, Absence>) -> CompiledApi {
+        CompiledApi { api, backend, is_own_cpu: false }
     }
 }
 
 /// Registered backends, in the order of registration. They stay until the process ends. No lock
 /// guards the list, so a fork at any moment can read it and append to it.
-static REGISTERED: OnceBox<Registered> = OnceBox::new();
+static REGISTERED: OnceBox<RegistryEntry> = OnceBox::new();
 
-struct Registered {
+struct RegistryEntry {
     backend: Arc<dyn Backend>,
-    next: OnceBox<Registered>,
+    next: OnceBox<RegistryEntry>,
 }
 
 /// Adds a backend to every runtime that this process builds from now on, as if it were built in.
@@ -45,9 +45,9 @@ pub fn register(backend: Arc<dyn Backend>) {
     append(&REGISTERED, backend);
 }
 
-fn append(list: &OnceBox<Registered>, backend: Arc<dyn Backend>) {
+fn append(list: &OnceBox<RegistryEntry>, backend: Arc<dyn Backend>) {
     let mut end = list;
-    let mut entry = Registered { backend, next: OnceBox::new() };
+    let mut entry = RegistryEntry { backend, next: OnceBox::new() };
     loop {
         while let Some(taken) = end.get() {
             end = &taken.next;
@@ -60,7 +60,7 @@ fn append(list: &OnceBox<Registered>, backend: Arc<dyn Backend>) {
     }
 }
 
-fn registered(list: &OnceBox<Registered>) -> impl Iterator<Item = &Arc<dyn Backend>> {
+fn registered(list: &OnceBox<RegistryEntry>) -> impl Iterator<Item = &Arc<dyn Backend>> {
     std::iter::successors(list.get(), |entry| entry.next.get()).map(|entry| &entry.backend)
 }
 
@@ -78,52 +78,52 @@ pub fn api_named(name: &str) -> Option<Api> {
 
 /// Returns every API that Panoply has code for. If several devices suit an op equally well, the
 /// earlier API wins.
-pub(crate) fn known() -> Vec<Known> {
+pub(crate) fn known() -> Vec<CompiledApi> {
     let mut known = vec![
-        Known { api: Api::CPU, backend: cpu(), is_own_cpu: true },
-        Known::new(Api::CUDA, cuda()),
-        Known::new(Api::ROCM, hip()),
-        Known::new(Api::VULKAN, vulkan()),
-        Known::new(Api::WGPU, wgpu()),
-        Known::new(Api::OPENCL, opencl()),
-        Known::new(Api::PJRT, pjrt()),
+        CompiledApi { api: Api::CPU, backend: cpu(), is_own_cpu: true },
+        CompiledApi::new(Api::CUDA, cuda()),
+        CompiledApi::new(Api::ROCM, hip()),
+        CompiledApi::new(Api::VULKAN, vulkan()),
+        CompiledApi::new(Api::WGPU, wgpu()),
+        CompiledApi::new(Api::OPENCL, opencl()),
+        CompiledApi::new(Api::PJRT, pjrt()),
         fpga(),
         onnxruntime(),
-        Known::new(Api::QAT, qat()),
+        CompiledApi::new(Api::QAT, qat()),
         af_alg(),
     ];
     let registered = registered(&REGISTERED).cloned();
-    known.extend(registered.map(|backend| Known::new(backend.api(), Ok(backend))));
+    known.extend(registered.map(|backend| CompiledApi::new(backend.api(), Ok(backend))));
     known
 }
 
 /// The graph compiler's target for a device: what it knows of the processor, or of GPUs. Devices
 /// whose limits only their driver knows get the target of the kind that is nearest.
-pub fn target_of(device: &DeviceInfo) -> Result<Target, Absence> {
+pub fn target_of(device: &DeviceInfo) -> Result<DeviceTarget, Absence> {
     if device.is_processor() { processor_target() } else { gpu_target() }
 }
 
 /// The graph compiler's target for the processor.
 #[cfg(feature = "cpu")]
-pub fn processor_target() -> Result<Target, Absence> {
+pub fn processor_target() -> Result<DeviceTarget, Absence> {
     Ok(panoply_cpu::GRAPH_TARGET)
 }
 
 /// The graph compiler's target for the processor.
 #[cfg(not(feature = "cpu"))]
-pub fn processor_target() -> Result<Target, Absence> {
+pub fn processor_target() -> Result<DeviceTarget, Absence> {
     Err(Absence::NotCompiled { feature: "cpu" })
 }
 
 /// The graph compiler's target for large GPUs.
 #[cfg(any(feature = "cuda", feature = "hip", feature = "opencl"))]
-pub fn gpu_target() -> Result<Target, Absence> {
+pub fn gpu_target() -> Result<DeviceTarget, Absence> {
     Ok(GPU_TARGET)
 }
 
 /// The graph compiler's target for large GPUs.
 #[cfg(not(any(feature = "cuda", feature = "hip", feature = "opencl")))]
-pub fn gpu_target() -> Result<Target, Absence> {
+pub fn gpu_target() -> Result<DeviceTarget, Absence> {
     Err(Absence::NotCompiled { feature: "cuda" })
 }
 
@@ -179,25 +179,25 @@ fn opencl() -> Result<Arc<dyn Backend>, Absence> {
 
 /// The API has another name if cards are simulated.
 #[cfg(feature = "fpga")]
-fn fpga() -> Known {
+fn fpga() -> CompiledApi {
     let backend = panoply_fpga::FpgaBackend::from_environment();
-    Known::new(backend.api(), Ok(Arc::new(backend)))
+    CompiledApi::new(backend.api(), Ok(Arc::new(backend)))
 }
 
 #[cfg(not(feature = "fpga"))]
-fn fpga() -> Known {
-    Known::new(Api::FPGA, Err(Absence::NotCompiled { feature: "fpga" }))
+fn fpga() -> CompiledApi {
+    CompiledApi::new(Api::FPGA, Err(Absence::NotCompiled { feature: "fpga" }))
 }
 
 #[cfg(feature = "onnxruntime")]
-fn onnxruntime() -> Known {
+fn onnxruntime() -> CompiledApi {
     let backend = panoply_onnxruntime::OnnxRuntimeBackend::from_environment();
-    Known::new(backend.api(), Ok(Arc::new(backend)))
+    CompiledApi::new(backend.api(), Ok(Arc::new(backend)))
 }
 
 #[cfg(not(feature = "onnxruntime"))]
-fn onnxruntime() -> Known {
-    Known::new(Api::new("onnxruntime"), Err(Absence::NotCompiled { feature: "onnxruntime" }))
+fn onnxruntime() -> CompiledApi {
+    CompiledApi::new(Api::new("onnxruntime"), Err(Absence::NotCompiled { feature: "onnxruntime" }))
 }
 
 #[cfg(feature = "qat")]
@@ -211,14 +211,14 @@ fn qat() -> Result<Arc<dyn Backend>, Absence> {
 }
 
 #[cfg(feature = "af_alg")]
-fn af_alg() -> Known {
+fn af_alg() -> CompiledApi {
     let backend = panoply_af_alg::AfAlgBackend::from_environment();
-    Known::new(backend.api(), Ok(Arc::new(backend)))
+    CompiledApi::new(backend.api(), Ok(Arc::new(backend)))
 }
 
 #[cfg(not(feature = "af_alg"))]
-fn af_alg() -> Known {
-    Known::new(Api::new("af_alg"), Err(Absence::NotCompiled { feature: "af_alg" }))
+fn af_alg() -> CompiledApi {
+    CompiledApi::new(Api::new("af_alg"), Err(Absence::NotCompiled { feature: "af_alg" }))
 }
 
 #[cfg(feature = "vulkan")]

@@ -49,6 +49,7 @@ pub use made_here::{KeyPair, random, random_session};
 #[cfg(feature = "cpu")]
 mod made_here {
     use panoply_core::op::crypto::{Key, RandomSession, SignatureAlgorithm};
+    use panoply_core::process::Process;
     use panoply_core::{Bytes, Error, Result};
 
     /// A new key pair.
@@ -75,8 +76,13 @@ mod made_here {
     }
 
     impl KeyPair {
-        /// Generates a pair from the system's randomness; `None` if there is none. RSA takes up to
-        /// seconds.
+        /// Generates a pair from AWS-LC's generator, which the system's randomness seeds; `None` if
+        /// there is none. RSA takes up to seconds.
+        ///
+        /// A child of an ordinary fork generates other pairs than its parent. A child that a signal
+        /// handler has forked in the middle of this call also gets `None`, because its parent may
+        /// have the same pair, or AWS-LC ends the child. Fork while no other thread generates keys:
+        /// otherwise start a program (exec) in the child before it generates any.
         pub fn generate(algorithm: SignatureAlgorithm) -> Option<KeyPair> {
             let made = panoply_cpu::keys::generate(algorithm)?;
             Some(KeyPair { private: Bytes::secret(made.pkcs8).ok()?, public: Bytes::from_vec(made.public) })
@@ -104,13 +110,19 @@ mod made_here {
         RandomSession::new(key, panoply_cpu::keys::fill_random_anew)
     }
 
-    /// Returns secret bytes from the system's randomness, for keys.
+    /// Returns secret bytes from the system's randomness, for keys. Fails in the child if a signal
+    /// handler forks meanwhile, since the parent may have the same bytes; the child may draw again.
     pub fn random(len: usize) -> Result<Bytes> {
+        let process = Process::current();
         let mut bytes = vec![0; len];
         if !panoply_cpu::keys::fill_random_anew(&mut bytes) {
             let (expected, got) = ("the system's randomness", "none");
             return Err(Error::invalid("random bytes", expected, got));
         }
-        Bytes::secret(bytes)
+        let bytes = Bytes::secret(bytes)?;
+        if !process.is_current() {
+            return Err(Error::invalid("random bytes", "the same process throughout the call", "a fork meanwhile"));
+        }
+        Ok(bytes)
     }
 }

@@ -10,7 +10,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use panoply_kernels::cache::{CacheError, private_folder, user_folder};
-use panoply_runtime::Profile;
+use panoply_runtime::{BuildError, Profile};
 
 use crate::small_file::read_text;
 
@@ -23,12 +23,20 @@ pub fn file() -> Option<PathBuf> {
     Some(user_folder().ok()?.join(FILE_NAME))
 }
 
+/// Refuses a relative `PANOPLY_CACHE`: its user named the folder, and it would stay empty.
+pub(crate) fn check_folder() -> Result<(), BuildError> {
+    match user_folder() {
+        Err(CacheError::NotAbsolute { got }) => {
+            Err(BuildError::BadLimit { what: "PANOPLY_CACHE", expected: "an absolute path", got })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Loads the file's figures of the runtime's devices. Returns warnings.
 pub(crate) fn apply(runtime: &panoply_runtime::Runtime) -> Vec<String> {
     let path = match user_folder() {
         Ok(folder) => folder.join(FILE_NAME),
-        // The user has named this folder and would wonder why it stays empty.
-        Err(error @ CacheError::NotAbsolute { .. }) => return vec![error.to_string()],
         Err(_) => return Vec::new(),
     };
     let read = match std::fs::metadata(&path) {
@@ -55,6 +63,14 @@ pub(crate) fn apply(runtime: &panoply_runtime::Runtime) -> Vec<String> {
         }
     }
     warnings
+}
+
+/// Checks that [`store`] can write the file, and makes its folder. Returns the path of the file.
+pub fn check() -> io::Result<PathBuf> {
+    let path = user_folder().map_err(io::Error::other)?.join(FILE_NAME);
+    own_folder(&path)?;
+    std::fs::File::create(path.with_extension("lock"))?;
+    Ok(path)
 }
 
 /// Writes the runtime's learned figures to the file, and keeps the file's figures of other devices.

@@ -40,6 +40,7 @@
 //! * [`pipeline`]: chains of stages, on the CPU and on devices, that run overlapped.
 //! * [`placement`]: which CPUs workers run on, near which devices.
 //! * [`testing`]: virtual devices that fail on command.
+//! * [`spelling`]: the name that a misspelt one stands for.
 //! * [`backend`]: the two traits behind every device, for authors of a backend.
 //!
 //! # Features
@@ -83,6 +84,7 @@ mod selection;
 pub mod settings;
 pub mod signal;
 mod small_file;
+pub mod spelling;
 pub mod testing;
 pub mod worker;
 
@@ -95,8 +97,8 @@ pub use settings::{Settings, SettingsError};
 pub use panoply_core::{
     Absence, Alternative, Api, Bytes, Capabilities, Complex64, CryptoProvider, DType, Describe, DeviceId, DeviceInfo,
     DeviceKind, Domain, Element, Error, ErrorKind, Fallback, Location, Object, OpenOptions, Operation, Outcome, Part,
-    PciAddress, Prediction, Report, Result, Shape, Strides, Tensor, Verdict, Verification, bf16, buffer, expr, f16,
-    for_each_domain, op, sink,
+    PartMut, PartRef, PciAddress, Prediction, Report, Result, Shape, Strides, Tensor, Verdict, Verification, bf16,
+    buffer, expr, f16, for_each_domain, op, sink,
 };
 pub use panoply_placement as placement;
 pub use panoply_runtime::{
@@ -129,7 +131,7 @@ pub use panoply_runtime::{
 pub mod graph {
     pub use crate::compiled::{gpu_target, processor_target, target_of};
     pub use panoply_core::graph::*;
-    pub use panoply_graph::{Facts, Peak, Plan, Target, compile, cost, listing, svg, text};
+    pub use panoply_graph::{DeviceTarget, Facts, Peak, Plan, compile, cost, listing, svg, text};
 }
 
 /// FPGA cards: the op of the smallest core, custom cards, and the interface that a custom core

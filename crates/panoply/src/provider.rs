@@ -34,18 +34,18 @@ fn combined(asked: CryptoProvider, named: Option<&str>) -> Result<CryptoProvider
 /// API the CPU's.
 pub(crate) fn restricted(backend: Arc<dyn Backend>, provider: CryptoProvider, heeds: bool) -> Arc<dyn Backend> {
     match provider {
-        CryptoProvider::AwsLc if !heeds => Arc::new(Restricted { backend, provider }),
+        CryptoProvider::AwsLc if !heeds => Arc::new(RestrictedBackend { backend, provider }),
         CryptoProvider::AwsLc | CryptoProvider::Fastest => backend,
     }
 }
 
 /// A backend that refuses ops which the provider does not permit.
-struct Restricted {
+struct RestrictedBackend {
     backend: Arc<dyn Backend>,
     provider: CryptoProvider,
 }
 
-impl Backend for Restricted {
+impl Backend for RestrictedBackend {
     fn api(&self) -> Api {
         self.backend.api()
     }

@@ -83,7 +83,7 @@ impl Selection {
             return backend;
         }
         let others = all.iter().filter(|other| other.api() != backend.api()).cloned().collect();
-        Arc::new(Selected { backend, selection: self.clone(), others })
+        Arc::new(SelectedBackend { backend, selection: self.clone(), others })
     }
 }
 
@@ -92,13 +92,13 @@ fn is_double(device: &DeviceInfo, other: &DeviceInfo) -> bool {
     device.through == Some(other.id.api) && device.is_same_hardware(other)
 }
 
-struct Selected {
+struct SelectedBackend {
     backend: Arc<dyn Backend>,
     selection: Selection,
     others: Vec<Arc<dyn Backend>>,
 }
 
-impl Selected {
+impl SelectedBackend {
     /// Returns the devices of the APIs that these devices are reached through.
     fn behind(&self, devices: &[DeviceInfo]) -> Vec<DeviceInfo> {
         let is_behind = |other: &&Arc<dyn Backend>| devices.iter().any(|device| device.through == Some(other.api()));
@@ -106,7 +106,7 @@ impl Selected {
     }
 }
 
-impl Backend for Selected {
+impl Backend for SelectedBackend {
     fn api(&self) -> Api {
         self.backend.api()
     }

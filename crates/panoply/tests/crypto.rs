@@ -61,7 +61,7 @@ fn texts_take_the_place_of_messages_that_nobody_else_has() {
         let (at, keeper) = (place(&message), shared.then(|| message.clone()));
         let seal = session.seal(message).unwrap().detached().in_place();
         let first = seal.first_number().unwrap();
-        let Sealed { text, tags } = runtime.run(seal).wait().unwrap();
+        let SealedMessages { text, tags } = runtime.run(seal).wait().unwrap();
         assert_eq!(place(&text) == at, !shared);
         assert!(keeper.is_none_or(|kept| kept.slices().unwrap().concat() == vec![5; 100_000]));
         let opened = runtime.run(session.open(first, text).tags(tags.unwrap())).wait().unwrap();
@@ -179,8 +179,10 @@ fn compress_seal_and_sign_are_a_pipeline() {
         .op("compress", &runtime, |record: &Messages| Compress::new(Format::Zstd, record.clone()))
         .try_op("seal", &runtime, move |packed: &Messages| sealing.seal(packed.clone()))
         .fork(
-            |sealed| sealed.map("keep", |sealed: Sealed| sealed.text),
-            |sealed| sealed.op("sign", &runtime, move |sealed: &Sealed| Sign::new(&private, sealed.text.clone())),
+            |sealed| sealed.map("keep", |sealed: SealedMessages| sealed.text),
+            |sealed| {
+                sealed.op("sign", &runtime, move |sealed: &SealedMessages| Sign::new(&private, sealed.text.clone()))
+            },
         )
         .collect()
         .run()

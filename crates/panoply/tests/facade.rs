@@ -25,8 +25,8 @@ fn the_backends_of_this_build_are_there() {
 #[test]
 fn a_backend_that_was_left_out_says_how_to_get_it() {
     let absence = panoply::Absence::NotCompiled { feature: "cpu" };
-    let Err(BuildError::NoDevice { reasons }) = Runtime::new() else { panic!("there is no backend to find a device") };
-    assert_eq!(reasons, [format!("cpu: {absence}")]);
+    let Err(BuildError::NoDevice { reports }) = Runtime::new() else { panic!("there is no backend to find a device") };
+    assert!(reports.len() == 1 && reports[0].devices == Err(absence.clone()), "{reports:?}");
     assert_eq!(panoply::testing::virtual_backend().err(), Some(absence));
 }
 
@@ -70,17 +70,31 @@ fn devices_that_reach_each_other_are_read_without_a_detour_over_the_host() {
 #[cfg(feature = "signal")]
 #[test]
 fn recordings_are_written_and_read_without_a_device() {
-    use panoply::signal::recording::{Layout, Reader, Writer};
+    use panoply::signal::recording::{RecordingReader, SampleLayout, Writer};
     use panoply::signal::{Band, SampleFormat, Window, windowed_sinc};
 
     let path = std::env::temp_dir().join(format!("panoply-facade-{}.wav", std::process::id()));
     let samples = Tensor::from_vec(vec![0.0_f32, 0.5, -0.5, 0.25], [4]).unwrap();
-    let mut writer = Writer::create(&path, Layout::real(SampleFormat::I16, 8000.0), "").unwrap();
+    let mut writer = Writer::create(&path, SampleLayout::real(SampleFormat::I16, 8000.0), "").unwrap();
     writer.write(&samples).unwrap();
     writer.finish().unwrap();
-    let blocks: Vec<Tensor> = Reader::open(&path, 16).unwrap().map(|block| block.unwrap()).collect();
+    let blocks: Vec<Tensor> = RecordingReader::open(&path, 16).unwrap().map(|block| block.unwrap()).collect();
     std::fs::remove_file(&path).unwrap();
     assert_eq!(blocks.len(), 1);
     assert_eq!(blocks[0].as_slice::<f32>().unwrap(), samples.as_slice::<f32>().unwrap());
     assert_eq!(windowed_sinc(31, Band::LowPass(0.2), Window::Hamming).unwrap().len(), 31);
+}
+
+/// A caller that walks the parts of an op names their types without the crates below. Regression:
+/// [`panoply::Part`] was exported alone.
+#[test]
+fn the_types_of_parts_are_exported_together() {
+    use panoply::Describe;
+
+    let matrix = Tensor::from_vec(vec![1_i32, 2], [1, 2]).unwrap();
+    let mut op = Transpose::new(&matrix);
+    let (mut read, mut written) = (0, 0);
+    op.for_each_part(&mut |_: panoply::PartRef<'_>| read += 1);
+    op.for_each_part_mut(&mut |_: panoply::PartMut<'_>| written += 1);
+    assert_eq!((read, written), (1, 1));
 }

@@ -16,21 +16,21 @@ use super::error::Cause;
 use super::fork::{ForkBody, JoinBody};
 use super::link::{Link, OpLink, OwnFuture, RequestLink, RingEnd, RingHead, Runs, Slots, slots};
 use super::options::{BATCH_MAX, ErrorPolicy, Parallelism, Sort, StageOptions};
-use super::parallel::{Parallel, Work};
-use super::plan::Plan;
-use super::serial::{Between, Serial};
+use super::parallel::{ItemFn, Parallel};
+use super::plan::RunPlan;
+use super::serial::{RingPair, Serial};
 use super::stage::Stage;
 use super::transduce::{Batch, Spread, TransduceBody, Transducer, Window};
 
 /// A pipeline under construction whose last stage outputs items of type `T`.
 pub struct Builder<T: Send + 'static> {
-    pub(crate) plan: Plan,
-    open: Open<T>,
+    pub(crate) plan: RunPlan,
+    open: OpenStage<T>,
     pub(crate) options: StageOptions,
 }
 
 /// The last stage, whose choices may still change.
-enum Open<T> {
+enum OpenStage<T> {
     Stage(Finish<T>),
     /// The links so far, the slots in which the last link leaves its outputs, and their sort: ops,
     /// or requests.
@@ -38,15 +38,15 @@ enum Open<T> {
 }
 
 /// Creates a stage with its final choices.
-type Finish<T> = Box<dyn FnOnce(&mut Plan, StageOptions) -> Arc<Ring<T>> + Send>;
+type Finish<T> = Box<dyn FnOnce(&mut RunPlan, StageOptions) -> Arc<Ring<T>> + Send>;
 
 impl<T: Send + 'static> Builder<T> {
     pub(crate) fn stage(
-        plan: Plan,
+        plan: RunPlan,
         name: &str,
-        finish: impl FnOnce(&mut Plan, StageOptions) -> Arc<Ring<T>> + Send + 'static,
+        finish: impl FnOnce(&mut RunPlan, StageOptions) -> Arc<Ring<T>> + Send + 'static,
     ) -> Builder<T> {
-        Builder { plan, open: Open::Stage(Box::new(finish)), options: StageOptions::named(name) }
+        Builder { plan, open: OpenStage::Stage(Box::new(finish)), options: StageOptions::named(name) }
     }
 
     /// Maps each item to another one.
@@ -211,7 +211,7 @@ impl<T: Send + 'static> Builder<T> {
         let rings = outputs.clone();
         plan.add(move |setting| {
             let body = ForkBody { input: Arc::clone(&input), outputs: rings.clone() };
-            let glance = Between { input, output: rings };
+            let glance = RingPair { input, output: rings };
             Box::new(Serial::new(index, &options, false, body, glance, setting.now))
         });
         plan.branches += 1;
@@ -230,7 +230,7 @@ impl<T: Send + 'static> Builder<T> {
             plan.add(move |setting| {
                 let inputs = (one, other);
                 let body = JoinBody { inputs: inputs.clone(), output: Arc::clone(&pairs) };
-                let glance = Between { input: inputs, output: pairs };
+                let glance = RingPair { input: inputs, output: pairs };
                 Box::new(Serial::new(index, &options, false, body, glance, setting.now))
             });
             output
@@ -293,14 +293,14 @@ impl<T: Send + 'static> Builder<T> {
     }
 
     /// Finishes the last stage, and returns its output ring.
-    pub(crate) fn close(self) -> (Plan, Arc<Ring<T>>) {
+    pub(crate) fn close(self) -> (RunPlan, Arc<Ring<T>>) {
         let Builder { mut plan, open, options } = self;
         if !options.ordered {
             plan.refuse_in_branch(&options.name, "order", "unordered");
         }
         let ring = match open {
-            Open::Stage(finish) => finish(&mut plan, options),
-            Open::Chain(parts, outputs, sort) => close_chain(&mut plan, parts, outputs, options, sort),
+            OpenStage::Stage(finish) => finish(&mut plan, options),
+            OpenStage::Chain(parts, outputs, sort) => close_chain(&mut plan, parts, outputs, options, sort),
         };
         (plan, ring)
     }
@@ -308,7 +308,7 @@ impl<T: Send + 'static> Builder<T> {
     fn closure_stage<U, F>(self, name: &str, sort: Sort, work: F) -> Builder<U>
     where
         U: Send + 'static,
-        F: Work<T, U>,
+        F: ItemFn<T, U>,
     {
         let (plan, input) = self.close();
         Builder::stage(plan, name, move |plan, options| {
@@ -340,7 +340,7 @@ impl<T: Send + 'static> Builder<T> {
             let (index, output) = (plan.index(&options, Sort::STATE), Arc::new(Ring::new(options.ring)));
             let to = Arc::clone(&output);
             plan.add(move |setting| {
-                let glance = Between { input: Arc::clone(&input), output: Arc::clone(&to) };
+                let glance = RingPair { input: Arc::clone(&input), output: Arc::clone(&to) };
                 let body = TransduceBody::new(transducer, input, to, options.policy);
                 Box::new(Serial::new(index, &options, heavy, body, glance, setting.now))
             });
@@ -365,14 +365,14 @@ impl<T: Send + 'static> Builder<T> {
         };
         let mut parts = parts;
         parts.links.push((0, StageOptions::named(name), Box::new(link)));
-        Builder { plan, open: Open::Chain(parts, output, Sort::OPS), options: StageOptions::named(name) }
+        Builder { plan, open: OpenStage::Chain(parts, output, Sort::OPS), options: StageOptions::named(name) }
     }
 
     /// The next op link reuses outputs that earlier ops left on a device. Inputs from all other
     /// stages come from a ring.
-    fn into_chain(self) -> (Plan, ChainParts, Slots<T>) {
+    fn into_chain(self) -> (RunPlan, ChainParts, Slots<T>) {
         match self {
-            Builder { mut plan, open: Open::Chain(mut parts, outputs, Sort { wishes: true, .. }), options } => {
+            Builder { mut plan, open: OpenStage::Chain(mut parts, outputs, Sort { wishes: true, .. }), options } => {
                 settle(&mut plan, &mut parts, options, Sort::OPS);
                 (plan, parts, outputs)
             }
@@ -397,13 +397,13 @@ impl<T: Send + 'static> Builder<T> {
         let head = Arc::new(RingHead { ring, slots: Arc::clone(&input) });
         let link = RequestLink { ask, input, output: Arc::clone(&output), pending: Vec::new() };
         let links: Vec<(usize, StageOptions, Box<dyn Link>)> = vec![(0, StageOptions::named(name), Box::new(link))];
-        let open = Open::Chain(ChainParts { head, links }, output, Sort::REQUESTS);
+        let open = OpenStage::Chain(ChainParts { head, links }, output, Sort::REQUESTS);
         Builder { plan, open, options: StageOptions::named(name) }
     }
 }
 
 /// Applies the final choices to a chain's last link.
-fn settle(plan: &mut Plan, parts: &mut ChainParts, options: StageOptions, sort: Sort) {
+fn settle(plan: &mut RunPlan, parts: &mut ChainParts, options: StageOptions, sort: Sort) {
     let index = plan.index(&options, sort);
     if let Some((number, chosen, link)) = parts.links.last_mut() {
         *number = index;
@@ -413,7 +413,7 @@ fn settle(plan: &mut Plan, parts: &mut ChainParts, options: StageOptions, sort: 
 }
 
 fn close_chain<T: Send + 'static>(
-    plan: &mut Plan,
+    plan: &mut RunPlan,
     mut parts: ChainParts,
     outputs: Slots<T>,
     options: StageOptions,

@@ -24,10 +24,10 @@ use panoply_runtime::time::{later, nanoseconds, sooner};
 use super::control::{Control, Failure, Signals, Verdict, lock};
 use super::error::Cause;
 use super::link::{End, Head, Link, Order};
-use super::meter::{Counts, Idle, Meter};
+use super::meter::{Idle, Meter, StageCounters};
 use super::options::{LANES_MAX, StageOptions};
 use super::report::StageReport;
-use super::stage::{LONG, Stage, Step, Wanted, summary};
+use super::stage::{LONG, Stage, StageDemand, StepOutcome, summary};
 
 /// How often an item is restarted because a device failed, beyond what its stage's policy allows.
 const REPLACEMENTS_MAX: u32 = 12;
@@ -57,7 +57,7 @@ struct Segment {
     index: usize,
     is_request: bool,
     options: StageOptions,
-    counts: Counts,
+    counts: StageCounters,
     meter: Mutex<Meter>,
 }
 
@@ -135,7 +135,8 @@ impl Chain {
         let (mut stages, mut links) = (Vec::new(), Vec::new());
         for (index, options, mut link) in parts.links {
             link.prepare(lanes_max);
-            let (is_request, counts, meter) = (link.is_request(), Counts::default(), Mutex::new(Meter::new(now)));
+            let (is_request, counts, meter) =
+                (link.is_request(), StageCounters::default(), Mutex::new(Meter::new(now)));
             stages.push(Segment { index, is_request, options, counts, meter });
             links.push(link);
         }
@@ -194,8 +195,8 @@ impl Chain {
             }
         }
         lock(&stage.meter).end(now);
-        Counts::add(&stage.counts.taken, 1);
-        Counts::add(&stage.counts.given, 1);
+        StageCounters::add(&stage.counts.taken, 1);
+        StageCounters::add(&stage.counts.given, 1);
         record.attempts = 0;
         if at + 1 == core.links.len() {
             self.finish(core, lane, true);
@@ -228,15 +229,15 @@ impl Chain {
             record.attempts = 0;
             record.state = State::Rests(0, later(now, wait));
             core.links.iter_mut().for_each(|link| link.clear(lane));
-            return Counts::add(&stage.counts.replaced, 1);
+            return StageCounters::add(&stage.counts.replaced, 1);
         }
         match control.judge(&stage.options.policy, record.attempts, &cause, may_repeat) {
             Verdict::Again(wait) => {
-                Counts::add(&stage.counts.retried, 1);
+                StageCounters::add(&stage.counts.retried, 1);
                 record.state = State::Rests(at, later(now, wait));
             }
             Verdict::Over(finally) => {
-                Counts::add(&stage.counts.taken, 1);
+                StageCounters::add(&stage.counts.taken, 1);
                 let failure = Failure { stage: &stage.options.name, item: record.item, attempts: record.attempts };
                 self.head.give_up(lane, failure, cause, finally, control, &stage.counts);
                 self.finish(core, lane, false);
@@ -356,11 +357,11 @@ impl Chain {
 }
 
 impl Stage for Chain {
-    fn step(&self, control: &Control) -> Step {
+    fn step(&self, control: &Control) -> StepOutcome {
         if self.done.load(Ordering::Acquire) {
-            return Step::Done;
+            return StepOutcome::Done;
         }
-        let Ok(mut core) = self.core.try_lock() else { return Step::Nothing };
+        let Ok(mut core) = self.core.try_lock() else { return StepOutcome::Nothing };
         let mut ready = self.ready.lanes.swap(0, Ordering::SeqCst);
         let mut moved = ready != 0;
         while ready != 0 {
@@ -379,16 +380,16 @@ impl Stage for Chain {
         if self.active.load(Ordering::Acquire) == 0 && self.head.is_finished() {
             self.end.end();
             self.done.store(true, Ordering::Release);
-            return Step::Done;
+            return StepOutcome::Done;
         }
         drop(core);
         // Threads that came while this thread was inside rely on it.
-        if moved || self.wants(control) { Step::Moved } else { Step::Nothing }
+        if moved || self.wants(control) { StepOutcome::Moved } else { StepOutcome::Nothing }
     }
 
-    fn wanted(&self, control: &Control) -> Wanted {
+    fn wanted(&self, control: &Control) -> StageDemand {
         // An op in flight keeps a device busy, so beginning and ending ops is worth a thread.
-        if self.wants(control) { Wanted { threads: 1, time_ns: nanoseconds(LONG) } } else { Wanted::NOTHING }
+        if self.wants(control) { StageDemand { threads: 1, time_ns: nanoseconds(LONG) } } else { StageDemand::NOTHING }
     }
 
     fn is_slow(&self, _control: &Control) -> bool {
@@ -414,11 +415,11 @@ impl Stage for Chain {
                 core.links.iter_mut().for_each(|link| link.clear(lane));
                 self.head.clear(lane);
                 core.lanes[lane].state = State::Free;
-                Counts::add(&self.stages[0].counts.dropped, 1);
+                StageCounters::add(&self.stages[0].counts.dropped, 1);
             }
         }
         self.active.store(0, Ordering::Release);
-        Counts::add(&self.stages[0].counts.dropped, self.head.abandon());
+        StageCounters::add(&self.stages[0].counts.dropped, self.head.abandon());
     }
 
     fn holds(&self) -> u64 {
@@ -513,7 +514,7 @@ mod tests {
         let end = Arc::new(RingEnd { ring: Arc::clone(&rings[1]), slots: Arc::clone(&between[2]), ordered: true });
         let parts = ChainParts { head, links: vec![link(0), link(1)] };
         let chain = Chain::new(parts, end, &signals, clock.now());
-        while chain.step(&control) != Step::Done {
+        while chain.step(&control) != StepOutcome::Done {
             clock.advance(Duration::from_millis(1));
         }
         let came = rings[1].pop().is_some_and(|item| item.value == Some(7));

@@ -16,9 +16,9 @@ use super::error::PipelineError;
 
 /// The end into which a program sends items. Clones share it; the pipeline's source ends when the
 /// last clone is dropped.
-pub struct Sender<T: Send + 'static>(Arc<Shared<T>>);
+pub struct Sender<T: Send + 'static>(Arc<ChannelState<T>>);
 
-struct Shared<T: Send + 'static> {
+struct ChannelState<T: Send + 'static> {
     ring: Arc<Ring<T>>,
     signals: Arc<Signals>,
     taken: Arc<AtomicU64>,
@@ -27,7 +27,7 @@ struct Shared<T: Send + 'static> {
 /// The pipeline accepts no more items; the unsent value is returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the pipeline takes no more items")]
-pub struct Closed<T>(pub T);
+pub struct SendError<T>(pub T);
 
 /// Why an item was not accepted; the item is returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -43,22 +43,22 @@ pub enum TrySendError<T> {
 impl<T: Send + 'static> Sender<T> {
     pub(crate) fn new(ring: &Arc<Ring<T>>, signals: &Arc<Signals>, taken: &Arc<AtomicU64>) -> Sender<T> {
         let (ring, signals, taken) = (Arc::clone(ring), Arc::clone(signals), Arc::clone(taken));
-        Sender(Arc::new(Shared { ring, signals, taken }))
+        Sender(Arc::new(ChannelState { ring, signals, taken }))
     }
 
     /// Sends an item, waiting while the pipeline's first ring is full. Items may be sent before the
     /// pipeline is started.
-    pub fn send(&self, value: T) -> Result<(), Closed<T>> {
+    pub fn send(&self, value: T) -> Result<(), SendError<T>> {
         let mut unsent = match self.try_send(value) {
             Ok(()) => return Ok(()),
-            Err(TrySendError::Closed(value)) => return Err(Closed(value)),
+            Err(TrySendError::Closed(value)) => return Err(SendError(value)),
             Err(TrySendError::Full(value)) => Some(value),
         };
         let sent = block_until(self.0.signals.process, None, |context| {
             self.0.ring.wait_for_room(context.waker());
             match unsent.take().map(|value| self.try_send(value)) {
                 None | Some(Ok(())) => Poll::Ready(Ok(())),
-                Some(Err(TrySendError::Closed(value))) => Poll::Ready(Err(Closed(value))),
+                Some(Err(TrySendError::Closed(value))) => Poll::Ready(Err(SendError(value))),
                 Some(Err(TrySendError::Full(value))) => {
                     unsent = Some(value);
                     Poll::Pending
@@ -66,7 +66,7 @@ impl<T: Send + 'static> Sender<T> {
             }
         });
         // In a fork the value is still here, unless it was sent before.
-        sent.unwrap_or_else(|_| unsent.take().map_or(Ok(()), |value| Err(Closed(value))))
+        sent.unwrap_or_else(|_| unsent.take().map_or(Ok(()), |value| Err(SendError(value))))
     }
 
     /// Sends an item if there is room now.
@@ -92,7 +92,7 @@ impl<T: Send + 'static> Clone for Sender<T> {
     }
 }
 
-impl<T: Send + 'static> Drop for Shared<T> {
+impl<T: Send + 'static> Drop for ChannelState<T> {
     fn drop(&mut self) {
         if !self.signals.process.is_here() {
             return;

@@ -14,7 +14,7 @@ use panoply_lockfree::room::Room;
 use panoply_runtime::time::{later, sooner};
 
 use super::error::{Cause, DeadLetter, PipelineError};
-use super::meter::Counts;
+use super::meter::StageCounters;
 use super::options::{ErrorPolicy, Finally, RunChoices};
 use super::report::Report;
 use super::trace::Tracer;
@@ -170,19 +170,19 @@ impl Control {
         cause: Cause,
         finally: Finally,
         value: Option<T>,
-        counts: &Counts,
+        counts: &StageCounters,
     ) {
         let Failure { stage, item, attempts } = failure;
         let stage = stage.to_owned();
         match finally {
             Finally::Stop => {
                 discard(value);
-                Counts::add(&counts.dropped, 1);
+                StageCounters::add(&counts.dropped, 1);
                 self.signals.stop(PipelineError::Failed { stage, item, attempts, cause });
             }
             Finally::Skip => {
                 discard(value);
-                Counts::add(&counts.skipped, 1);
+                StageCounters::add(&counts.skipped, 1);
             }
             Finally::DeadLetter => {
                 let dead_letters_max = self.choices.dead_letters_max;
@@ -190,13 +190,13 @@ impl Control {
                 if dead.len() >= dead_letters_max {
                     drop(dead);
                     discard(value);
-                    Counts::add(&counts.dropped, 1);
+                    StageCounters::add(&counts.dropped, 1);
                     return self.signals.stop(PipelineError::DeadLettersFull { stage, item, dead_letters_max, cause });
                 }
                 let value = value.map(|value| Box::new(value) as Box<dyn Any + Send>);
                 dead.push(DeadLetter { stage, item, attempts, cause, value });
                 drop(dead);
-                Counts::add(&counts.dead, 1);
+                StageCounters::add(&counts.dead, 1);
             }
         }
     }

@@ -12,27 +12,27 @@ use super::builder::Builder;
 use super::channel::{Receiver, Sender};
 use super::control::lock;
 use super::error::PipelineError;
-use super::file::{CHUNK_BYTES_MAX, Chunks, FileSink, Lines, contents};
+use super::file::{CHUNK_BYTES_MAX, Chunks, FileLines, FileSink, contents};
 use super::options::{ErrorPolicy, Sort};
-use super::plan::Plan;
+use super::plan::RunPlan;
 use super::report::Report;
-use super::running::{Ended, Running};
-use super::serial::{Between, Serial};
+use super::running::{RunOutcome, Running};
+use super::serial::{RingPair, Serial};
 use super::sink::{ByClosure, SinkBody, Takes};
-use super::source::{FromIterator, FromStream, Gives, SourceBody, SourceGlance};
+use super::source::{FromIterator, FromStream, ItemSource, SourceBody, SourceRings};
 
 /// A pipeline that can be started. `R` is its result: a list for [`Builder::collect`], nothing for
 /// most others.
 #[must_use = "a pipeline does nothing until it is run"]
 pub struct Pipeline<R = ()> {
-    pub(crate) plan: Plan,
+    pub(crate) plan: RunPlan,
     pub(crate) output: Box<dyn FnMut() -> Option<R> + Send>,
 }
 
 impl Pipeline {
     /// Begins a pipeline: first the choices for the run as a whole, then its source.
     pub fn builder() -> Start {
-        Start { plan: Plan::new() }
+        Start { plan: RunPlan::new() }
     }
 }
 
@@ -44,7 +44,7 @@ impl<R> Pipeline<R> {
 
     /// Runs the pipeline to its end.
     pub fn run(self) -> Result<(R, Report), PipelineError> {
-        let Ended { result, report, .. } = self.start()?.wait();
+        let RunOutcome { result, report, .. } = self.start()?.wait();
         result.map(|output| (output, report))
     }
 }
@@ -52,7 +52,7 @@ impl<R> Pipeline<R> {
 /// The beginning of a pipeline.
 #[must_use = "a pipeline needs a source"]
 pub struct Start {
-    pub(crate) plan: Plan,
+    pub(crate) plan: RunPlan,
 }
 
 impl Start {
@@ -147,7 +147,7 @@ impl Start {
     /// an error. A line of more than [`LINE_BYTES_MAX`] bytes is an error too, and ends the source.
     /// A pipe can be read as well; its thread blocks while no data arrives.
     pub fn lines(self, path: impl Into<PathBuf>) -> Builder<String> {
-        self.try_source(Lines::new(path.into()))
+        self.try_source(FileLines::new(path.into()))
     }
 
     /// Reads the bytes of a file, `size` at a time, at most [`CHUNK_BYTES_MAX`]. A pipe can be read
@@ -170,21 +170,21 @@ impl Start {
 
 /// Builds a source that is asked for items.
 fn given<T, S>(
-    plan: Plan,
+    plan: RunPlan,
     name: &str,
     heavy: bool,
-    source: impl FnOnce(&Plan) -> (S, Option<Arc<super::source::Flag>>) + Send + 'static,
+    source: impl FnOnce(&RunPlan) -> (S, Option<Arc<super::source::Flag>>) + Send + 'static,
 ) -> Builder<T>
 where
     T: Send + 'static,
-    S: Gives<T>,
+    S: ItemSource<T>,
 {
     Builder::stage(plan, name, move |plan, options| {
         let (index, output) = (plan.index(&options, Sort::STATE), Arc::new(Ring::new(options.ring)));
         let (source, flag) = source(plan);
         let (to, taken) = (Arc::clone(&output), Arc::clone(&plan.taken));
         plan.add(move |setting| {
-            let glance = SourceGlance { output: Arc::clone(&to), flag };
+            let glance = SourceRings { output: Arc::clone(&to), flag };
             let body = SourceBody::new(source, to, options.policy, taken);
             Box::new(Serial::new(index, &options, heavy, body, glance, setting.now))
         });
@@ -275,7 +275,7 @@ impl<T: Send + 'static> Builder<T> {
         let options = super::options::StageOptions::named(name);
         let (index, arrived) = (plan.index(&options, Sort::STATE), Arc::clone(&plan.arrived));
         plan.add(move |setting| {
-            let glance = Between { input: Arc::clone(&input), output: () };
+            let glance = RingPair { input: Arc::clone(&input), output: () };
             let body = SinkBody { input, sink: Some(sink), policy, arrived };
             Box::new(Serial::new(index, &options, true, body, glance, setting.now))
         });

@@ -19,45 +19,45 @@ pub const CHUNK_BYTES_MAX: usize = 1 << 30;
 const GROWTH_BYTES_MAX: u64 = 64 << 20;
 
 /// The lines of a text file.
-pub(crate) struct Lines {
+pub(crate) struct FileLines {
     path: PathBuf,
-    reader: Reader,
+    reader: ReadState,
 }
 
 /// The bytes of a file, in chunks of `size`.
 pub(crate) struct Chunks {
     path: PathBuf,
     size: usize,
-    reader: Reader,
+    reader: ReadState,
 }
 
-enum Reader {
+enum ReadState {
     Unopened,
     Open(BufReader<File>),
     /// The end was reached, or reading failed.
     Ended,
 }
 
-impl Reader {
+impl ReadState {
     fn get(&mut self, path: &Path) -> Result<Option<&mut BufReader<File>>, BoxError> {
-        if matches!(self, Reader::Unopened) {
-            *self = Reader::Ended;
-            *self = Reader::Open(BufReader::new(File::open(path).map_err(|error| about(path, &error))?));
+        if matches!(self, ReadState::Unopened) {
+            *self = ReadState::Ended;
+            *self = ReadState::Open(BufReader::new(File::open(path).map_err(|error| about(path, &error))?));
         }
         match self {
-            Reader::Open(reader) => Ok(Some(reader)),
-            Reader::Unopened | Reader::Ended => Ok(None),
+            ReadState::Open(reader) => Ok(Some(reader)),
+            ReadState::Unopened | ReadState::Ended => Ok(None),
         }
     }
 }
 
-impl Lines {
-    pub(crate) fn new(path: PathBuf) -> Lines {
-        Lines { path, reader: Reader::Unopened }
+impl FileLines {
+    pub(crate) fn new(path: PathBuf) -> FileLines {
+        FileLines { path, reader: ReadState::Unopened }
     }
 }
 
-impl Iterator for Lines {
+impl Iterator for FileLines {
     type Item = Result<String, BoxError>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -69,19 +69,19 @@ impl Iterator for Lines {
         // The line's end, and one byte more, which shows that a line is too long.
         match reader.take(LINE_BYTES_MAX as u64 + 2).read_until(b'\n', &mut line) {
             Ok(0) => {
-                self.reader = Reader::Ended;
+                self.reader = ReadState::Ended;
                 None
             }
             Ok(_) => Some(self.text(line)),
             Err(error) => {
-                self.reader = Reader::Ended;
+                self.reader = ReadState::Ended;
                 Some(Err(about(&self.path, &error)))
             }
         }
     }
 }
 
-impl Lines {
+impl FileLines {
     /// A line without its end. Invalid UTF-8 is an error of this line alone. A line that is too
     /// long ends the source, because the start of the next line is unknown.
     fn text(&mut self, mut line: Vec<u8>) -> Result<String, BoxError> {
@@ -89,7 +89,7 @@ impl Lines {
             line.pop_if(|last| *last == b'\r');
         }
         if line.len() > LINE_BYTES_MAX {
-            self.reader = Reader::Ended;
+            self.reader = ReadState::Ended;
             return Err(about(&self.path, &format!("a line of more than {LINE_BYTES_MAX} bytes; read it in chunks")));
         }
         String::from_utf8(line).map_err(|error| about(&self.path, &error))
@@ -98,7 +98,7 @@ impl Lines {
 
 impl Chunks {
     pub(crate) fn new(path: PathBuf, size: usize) -> Chunks {
-        Chunks { path, size, reader: Reader::Unopened }
+        Chunks { path, size, reader: ReadState::Unopened }
     }
 }
 
@@ -113,12 +113,12 @@ impl Iterator for Chunks {
         let mut chunk = Vec::new();
         match reader.take(self.size as u64).read_to_end(&mut chunk) {
             Ok(0) => {
-                self.reader = Reader::Ended;
+                self.reader = ReadState::Ended;
                 None
             }
             Ok(_) => Some(Ok(chunk)),
             Err(error) => {
-                self.reader = Reader::Ended;
+                self.reader = ReadState::Ended;
                 Some(Err(about(&self.path, &error)))
             }
         }

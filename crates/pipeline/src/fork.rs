@@ -10,9 +10,9 @@ use panoply_lockfree::ring::{Item, Ring};
 
 use super::control::Failure;
 use super::error::Cause;
-use super::meter::Counts;
+use super::meter::StageCounters;
 use super::options::Finally;
-use super::serial::{Advance, Body, Face, Inlet, Outlet, TURN_MAX};
+use super::serial::{Advance, Body, Inlet, Outlet, StageContext, TURN_MAX};
 
 pub(crate) struct ForkBody<T> {
     pub(crate) input: Arc<Ring<T>>,
@@ -20,7 +20,7 @@ pub(crate) struct ForkBody<T> {
 }
 
 impl<T: Clone + Send + 'static> Body for ForkBody<T> {
-    fn advance(&mut self, stage: &Face<'_>) -> Advance {
+    fn advance(&mut self, stage: &StageContext<'_>) -> Advance {
         for turn in 0..TURN_MAX {
             let idle = |idle| if turn > 0 { Advance::Moved } else { idle };
             if self.outputs.room() == 0 {
@@ -34,7 +34,7 @@ impl<T: Clone + Send + 'static> Body for ForkBody<T> {
                 }
                 return idle(Advance::Starved);
             };
-            Counts::add(&stage.counts.taken, 1);
+            StageCounters::add(&stage.counts.taken, 1);
             let copy = contain(|| item.value.clone()).unwrap_or_else(|message| {
                 let failure = Failure { stage: stage.name, item: item.number, attempts: 1 };
                 stage.control.give_up(failure, Cause::Panicked(message), Finally::Stop, None::<T>, stage.counts);
@@ -43,7 +43,7 @@ impl<T: Clone + Send + 'static> Body for ForkBody<T> {
             let copy = item.with(copy);
             // There is room, and no other thread pushes. So a push fails only if the run has ended.
             let _ = (self.outputs.0.push(item), self.outputs.1.push(copy));
-            Counts::add(&stage.counts.given, 1);
+            StageCounters::add(&stage.counts.given, 1);
         }
         Advance::Moved
     }
@@ -61,7 +61,7 @@ pub(crate) struct JoinBody<A, B> {
 }
 
 impl<A: Send + 'static, B: Send + 'static> Body for JoinBody<A, B> {
-    fn advance(&mut self, stage: &Face<'_>) -> Advance {
+    fn advance(&mut self, stage: &StageContext<'_>) -> Advance {
         for turn in 0..TURN_MAX {
             let idle = |idle| if turn > 0 { Advance::Moved } else { idle };
             if self.output.room() == 0 {
@@ -77,10 +77,10 @@ impl<A: Send + 'static, B: Send + 'static> Body for JoinBody<A, B> {
             let (Some(one), Some(other)) = (self.inputs.0.pop(), self.inputs.1.pop()) else {
                 return idle(Advance::Starved);
             };
-            Counts::add(&stage.counts.taken, 1);
+            StageCounters::add(&stage.counts.taken, 1);
             let (number, born) = (one.number, one.born.min(other.born));
             let value = one.value.zip(other.value);
-            Counts::add(if value.is_some() { &stage.counts.given } else { &stage.counts.skipped }, 1);
+            StageCounters::add(if value.is_some() { &stage.counts.given } else { &stage.counts.skipped }, 1);
             // As above: a push fails only if the run has ended.
             let _ = self.output.push(Item { number, born, value });
         }

@@ -80,7 +80,7 @@ mod watch;
 mod simulation;
 
 pub use builder::Builder;
-pub use channel::{Closed, Receiver, Sender, TrySendError};
+pub use channel::{Receiver, SendError, Sender, TrySendError};
 pub use ends::{Pipeline, Start};
 pub use error::{Cause, DeadLetter, PipelineError};
 pub use file::{CHUNK_BYTES_MAX, LINE_BYTES_MAX};
@@ -90,5 +90,5 @@ pub use options::{
 };
 pub use panoply_lockfree::ring::RING_DEPTH_MAX;
 pub use report::{Progress, Report, StageReport};
-pub use running::{Ended, Handle, Running};
+pub use running::{Handle, RunOutcome, Running};
 pub use trace::Trace;

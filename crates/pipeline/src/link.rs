@@ -17,7 +17,7 @@ use panoply_runtime::{PendingOutcome, RunOptions, Runtime, Worker};
 
 use super::control::{Control, Failure, lock};
 use super::error::Cause;
-use super::meter::Counts;
+use super::meter::StageCounters;
 use super::options::Finally;
 use super::parallel::told;
 use super::report::StageReport;
@@ -75,9 +75,9 @@ pub(crate) trait Runs: Send + Sync {
 }
 
 /// An op that has been validated already.
-struct Checked(Op);
+struct ValidatedOp(Op);
 
-impl Operation for Checked {
+impl Operation for ValidatedOp {
     type Output = Value;
 
     fn into_op(self) -> panoply_core::Result<Op> {
@@ -91,7 +91,7 @@ impl Operation for Checked {
 
 impl Runs for Runtime {
     fn send(&self, op: Op, options: RunOptions) -> PendingOutcome<Value> {
-        self.run_with(Checked(op), options).with_report()
+        self.run_with(ValidatedOp(op), options).with_report()
     }
 }
 
@@ -277,7 +277,7 @@ pub(crate) trait Head: Send + Sync {
         cause: Cause,
         finally: Finally,
         control: &Control,
-        counts: &Counts,
+        counts: &StageCounters,
     );
     fn ready(&self) -> usize;
     fn used(&self) -> usize;
@@ -311,7 +311,7 @@ impl<T: Send + 'static> Head for RingHead<T> {
         cause: Cause,
         finally: Finally,
         control: &Control,
-        counts: &Counts,
+        counts: &StageCounters,
     ) {
         control.give_up(failure, cause, finally, put(&self.slots, lane, None), counts);
     }

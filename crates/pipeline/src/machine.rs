@@ -14,14 +14,14 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use panoply_lockfree::bell::Duty;
-use panoply_lockfree::blocking::{Unanswered, block_until};
+use panoply_lockfree::blocking::{WaitError, block_until};
 use panoply_lockfree::process;
 use panoply_runtime::time::sooner;
 
 use super::control::{Control, lock};
 use super::error::PipelineError;
 use super::report::{Progress, Report};
-use super::stage::{Stage, Step, Wanted};
+use super::stage::{Stage, StageDemand, StepOutcome};
 
 /// All stages of one run.
 pub(crate) struct Machine {
@@ -88,17 +88,17 @@ impl Machine {
     }
 
     /// Makes a stage take a step.
-    pub(crate) fn step(&self, index: usize) -> Step {
+    pub(crate) fn step(&self, index: usize) -> StepOutcome {
         if self.done[index].load(Ordering::Acquire) {
-            return Step::Done;
+            return StepOutcome::Done;
         }
         let step = self.stages[index].step(&self.control);
-        if step == Step::Done && !self.done[index].swap(true, Ordering::AcqRel) {
+        if step == StepOutcome::Done && !self.done[index].swap(true, Ordering::AcqRel) {
             self.left.fetch_sub(1, Ordering::AcqRel);
             // Wakes threads that wait for the end, and the next stage, which must learn that no
             // more items come.
             self.control.signals.bell.ring_all();
-            return Step::Moved;
+            return StepOutcome::Moved;
         }
         step
     }
@@ -234,8 +234,8 @@ impl Machine {
             let limit = limit.and_then(|limit| Instant::now().checked_add(limit));
             match self.wait_for_news(was_over, limit) {
                 Ok(true) => break,
-                Ok(false) | Err(Unanswered::TimedOut) => {}
-                Err(Unanswered::Forked) => return 0,
+                Ok(false) | Err(WaitError::TimedOut) => {}
+                Err(WaitError::Forked) => return 0,
             }
         }
         let (left, given_up) = {
@@ -250,7 +250,7 @@ impl Machine {
 
     /// Waits until the report is available, and returns true; or until the run is over although it
     /// was not, and returns false.
-    fn wait_for_news(&self, was_over: bool, limit: Option<Instant>) -> Result<bool, Unanswered> {
+    fn wait_for_news(&self, was_over: bool, limit: Option<Instant>) -> Result<bool, WaitError> {
         let signals = &self.control.signals;
         block_until(signals.process, limit, |context| {
             signals.ended.wait(signals.process, context.waker());
@@ -328,7 +328,7 @@ impl Machine {
             if is_away {
                 bell.join();
             }
-            if step == Step::Moved {
+            if step == StepOutcome::Moved {
                 return true;
             }
         }
@@ -354,8 +354,8 @@ impl Machine {
     }
 
     /// The sum of the work that all stages could do now.
-    fn wanted(&self) -> Wanted {
-        self.stages.iter().fold(Wanted::NOTHING, |sum, stage| sum.and(stage.wanted(&self.control)))
+    fn wanted(&self) -> StageDemand {
+        self.stages.iter().fold(StageDemand::NOTHING, |sum, stage| sum.and(stage.wanted(&self.control)))
     }
 }
 

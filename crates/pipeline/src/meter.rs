@@ -89,7 +89,7 @@ impl Meter {
 
 /// The counters of a stage.
 #[derive(Debug, Default)]
-pub(crate) struct Counts {
+pub(crate) struct StageCounters {
     pub(crate) taken: AtomicU64,
     pub(crate) given: AtomicU64,
     /// Items left out because they failed, or arrived without a value.
@@ -102,7 +102,7 @@ pub(crate) struct Counts {
     pub(crate) dropped: AtomicU64,
 }
 
-impl Counts {
+impl StageCounters {
     pub(crate) fn add(counter: &AtomicU64, count: u64) {
         if count > 0 {
             counter.fetch_add(count, Ordering::Relaxed);

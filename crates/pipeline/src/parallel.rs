@@ -21,10 +21,10 @@ use panoply_runtime::worker::BoxError;
 
 use super::control::{Control, Failure, Verdict, lock};
 use super::error::Cause;
-use super::meter::{Counts, Idle, Meter};
+use super::meter::{Idle, Meter, StageCounters};
 use super::options::StageOptions;
 use super::report::StageReport;
-use super::stage::{LONG, Pace, SHARED_ITEM_NS_MIN, Stage, Step, Wanted, summary};
+use super::stage::{LONG, Pace, SHARED_ITEM_NS_MIN, Stage, StageDemand, StepOutcome, summary};
 use super::watch::Watch;
 
 /// The most items in a run.
@@ -34,9 +34,12 @@ const PART_NS_MIN: u64 = 5_000;
 
 /// The work of a closure stage on an item: takes the item or leaves it, and returns its output, or
 /// `None` if it leaves the item out.
-pub(crate) trait Work<T, U>: Fn(&mut Option<T>) -> Result<Option<U>, BoxError> + Send + Sync + 'static {}
+pub(crate) trait ItemFn<T, U>:
+    Fn(&mut Option<T>) -> Result<Option<U>, BoxError> + Send + Sync + 'static
+{
+}
 
-impl<T, U, F: Fn(&mut Option<T>) -> Result<Option<U>, BoxError> + Send + Sync + 'static> Work<T, U> for F {}
+impl<T, U, F: Fn(&mut Option<T>) -> Result<Option<U>, BoxError> + Send + Sync + 'static> ItemFn<T, U> for F {}
 
 pub(crate) struct Parallel<T, U, F> {
     options: StageOptions,
@@ -51,7 +54,7 @@ pub(crate) struct Parallel<T, U, F> {
     /// How long an item takes.
     item: Pace,
     watch: Watch,
-    counts: Counts,
+    counts: StageCounters,
     done: AtomicBool,
 }
 
@@ -73,7 +76,7 @@ struct Run<T> {
     began: Instant,
 }
 
-impl<T: Send + 'static, U: Send + 'static, F: Work<T, U>> Parallel<T, U, F> {
+impl<T: Send + 'static, U: Send + 'static, F: ItemFn<T, U>> Parallel<T, U, F> {
     pub(crate) fn new(
         index: usize,
         options: StageOptions,
@@ -96,7 +99,7 @@ impl<T: Send + 'static, U: Send + 'static, F: Work<T, U>> Parallel<T, U, F> {
             idle: AtomicU8::new(Idle::Starved as u8),
             item: Pace::new(),
             watch,
-            counts: Counts::default(),
+            counts: StageCounters::default(),
             done: AtomicBool::new(false),
         }
     }
@@ -115,14 +118,14 @@ impl<T: Send + 'static, U: Send + 'static, F: Work<T, U>> Parallel<T, U, F> {
     }
 
     /// Takes a run of items and a position for each.
-    fn claim(&self, control: &Control) -> Result<Run<T>, Step> {
+    fn claim(&self, control: &Control) -> Result<Run<T>, StepOutcome> {
         if let Some(idle) = self.idleness(control)
             && !self.input.is_finished()
             && matches!(self.idle.load(Ordering::Acquire), known if known == WORKS || known == idle as u8)
         {
             // The meter knows this reason already, and nothing has ended, so no lock is needed to
             // do nothing.
-            return Err(Step::Nothing);
+            return Err(StepOutcome::Nothing);
         }
         let now = control.now();
         let mut lanes = lock(&self.lanes);
@@ -134,12 +137,12 @@ impl<T: Send + 'static, U: Send + 'static, F: Work<T, U>> Parallel<T, U, F> {
             return Err(self.finish(&lanes));
         }
         let count = self.run_length(self.input.ready(), lanes.free.len()).min(self.output.room());
-        let Some((lane, mut items)) = lanes.free.pop() else { return Err(Step::Nothing) };
+        let Some((lane, mut items)) = lanes.free.pop() else { return Err(StepOutcome::Nothing) };
         let was_full = self.input.room() == 0;
         self.input.pop_into(count, &mut items);
         if items.is_empty() {
             lanes.free.push((lane, items));
-            return Err(Step::Nothing);
+            return Err(StepOutcome::Nothing);
         }
         let place = if self.options.ordered {
             self.output.reserve(items.len())
@@ -170,13 +173,13 @@ impl<T: Send + 'static, U: Send + 'static, F: Work<T, U>> Parallel<T, U, F> {
     }
 
     /// Ends the output when no item is left and none can come.
-    fn finish(&self, lanes: &Lanes<T>) -> Step {
+    fn finish(&self, lanes: &Lanes<T>) -> StepOutcome {
         if self.input.is_finished() && lanes.free.len() == self.lanes_max {
             self.output.end();
             self.done.store(true, Ordering::Release);
-            return Step::Done;
+            return StepOutcome::Done;
         }
-        Step::Nothing
+        StepOutcome::Nothing
     }
 
     fn release(&self, run: Run<T>, count: usize, control: &Control) {
@@ -190,7 +193,7 @@ impl<T: Send + 'static, U: Send + 'static, F: Work<T, U>> Parallel<T, U, F> {
             self.idle.store(Idle::Held as u8, Ordering::Release);
         }
         drop(lanes);
-        Counts::add(&self.counts.taken, count as u64);
+        StageCounters::add(&self.counts.taken, count as u64);
     }
 
     /// The closure's output for one item, after the stage's policy; `None` if the item is left out.
@@ -200,7 +203,7 @@ impl<T: Send + 'static, U: Send + 'static, F: Work<T, U>> Parallel<T, U, F> {
             item.value.as_ref()?;
             if control.is_stopped() {
                 discard(item.value.take());
-                Counts::add(&self.counts.dropped, 1);
+                StageCounters::add(&self.counts.dropped, 1);
                 return None;
             }
             attempts = attempts.saturating_add(1);
@@ -211,7 +214,7 @@ impl<T: Send + 'static, U: Send + 'static, F: Work<T, U>> Parallel<T, U, F> {
             let cause = match called {
                 Ok(output) => {
                     let counter = if output.is_some() { &self.counts.given } else { &self.counts.skipped };
-                    Counts::add(counter, 1);
+                    StageCounters::add(counter, 1);
                     discard(item.value.take());
                     return output;
                 }
@@ -219,7 +222,7 @@ impl<T: Send + 'static, U: Send + 'static, F: Work<T, U>> Parallel<T, U, F> {
             };
             match control.judge(&self.options.policy, attempts, &cause, item.value.is_some()) {
                 Verdict::Again(wait) => {
-                    Counts::add(&self.counts.retried, 1);
+                    StageCounters::add(&self.counts.retried, 1);
                     control.wait(wait);
                 }
                 Verdict::Over(finally) => {
@@ -248,10 +251,10 @@ pub(crate) fn told(error: BoxError) -> Cause {
     Cause::Error(reason)
 }
 
-impl<T: Send + 'static, U: Send + 'static, F: Work<T, U>> Stage for Parallel<T, U, F> {
-    fn step(&self, control: &Control) -> Step {
+impl<T: Send + 'static, U: Send + 'static, F: ItemFn<T, U>> Stage for Parallel<T, U, F> {
+    fn step(&self, control: &Control) -> StepOutcome {
         if self.done.load(Ordering::Acquire) {
-            return Step::Done;
+            return StepOutcome::Done;
         }
         let mut run = match self.claim(control) {
             Ok(run) => run,
@@ -273,22 +276,22 @@ impl<T: Send + 'static, U: Send + 'static, F: Work<T, U>> Stage for Parallel<T, 
         }
         run.items.clear();
         self.release(run, count, control);
-        Step::Moved
+        StepOutcome::Moved
     }
 
-    fn wanted(&self, control: &Control) -> Wanted {
+    fn wanted(&self, control: &Control) -> StageDemand {
         if self.done.load(Ordering::Acquire) || control.signals.is_paused() {
-            return Wanted::NOTHING;
+            return StageDemand::NOTHING;
         }
         let active = self.active.load(Ordering::Acquire);
         if active == 0 && self.input.is_finished() {
-            return Wanted { threads: 1, time_ns: 0 };
+            return StageDemand { threads: 1, time_ns: 0 };
         }
         let items = self.input.ready().min(self.output.room());
         let threads = items.min(self.lanes_max.saturating_sub(active));
         let is_worth_it = threads > 0 && self.item.ns() >= SHARED_ITEM_NS_MIN;
         let time_ns = if is_worth_it { self.item.ns().saturating_mul(items as u64) } else { 0 };
-        Wanted { threads, time_ns }
+        StageDemand { threads, time_ns }
     }
 
     fn is_slow(&self, control: &Control) -> bool {
@@ -312,7 +315,7 @@ impl<T: Send + 'static, U: Send + 'static, F: Work<T, U>> Stage for Parallel<T, 
     }
 
     fn abandon(&self) {
-        Counts::add(&self.counts.dropped, self.input.abandon());
+        StageCounters::add(&self.counts.dropped, self.input.abandon());
     }
 
     fn holds(&self) -> u64 {

@@ -14,19 +14,19 @@ use super::report::Progress;
 use super::stage::Stage;
 
 /// The setting in which a stage is made when the run begins.
-pub(crate) struct Setting {
+pub(crate) struct RunSetting {
     pub(crate) now: Instant,
     pub(crate) threads: usize,
     pub(crate) signals: Arc<Signals>,
 }
 
-type Make = Box<dyn FnOnce(&Setting) -> Box<dyn Stage> + Send>;
+type StageFactory = Box<dyn FnOnce(&RunSetting) -> Box<dyn Stage> + Send>;
 
-pub(crate) struct Plan {
+pub(crate) struct RunPlan {
     pub(crate) signals: Arc<Signals>,
     pub(crate) choices: RunChoices,
     pub(crate) clock: Arc<dyn Clock>,
-    makes: Vec<Make>,
+    makes: Vec<StageFactory>,
     names: Vec<String>,
     pub(crate) error: Option<PipelineError>,
     /// Nesting depth of forks at this point.
@@ -37,9 +37,9 @@ pub(crate) struct Plan {
     pub(crate) hooks: Hooks,
 }
 
-impl Plan {
-    pub(crate) fn new() -> Plan {
-        Plan {
+impl RunPlan {
+    pub(crate) fn new() -> RunPlan {
+        RunPlan {
             signals: Arc::default(),
             choices: RunChoices::default(),
             clock: Arc::new(SystemClock),
@@ -68,7 +68,7 @@ impl Plan {
         }
     }
 
-    pub(crate) fn add(&mut self, make: impl FnOnce(&Setting) -> Box<dyn Stage> + Send + 'static) {
+    pub(crate) fn add(&mut self, make: impl FnOnce(&RunSetting) -> Box<dyn Stage> + Send + 'static) {
         self.makes.push(Box::new(make));
     }
 
@@ -105,7 +105,7 @@ impl Plan {
         }
         self.choices.check()?;
         let threads = self.threads();
-        let setting = Setting { now: self.clock.now(), threads, signals: Arc::clone(&self.signals) };
+        let setting = RunSetting { now: self.clock.now(), threads, signals: Arc::clone(&self.signals) };
         let control = Control::new(self.signals, self.clock, self.choices);
         let stages = self.makes.into_iter().map(|make| make(&setting)).collect();
         let (taken, arrived, total) = (self.taken, self.arrived, self.total);

@@ -93,7 +93,7 @@ pub struct Running<R> {
 
 /// A run that has ended.
 #[derive(Debug)]
-pub struct Ended<R> {
+pub struct RunOutcome<R> {
     /// The run's result, or why it ended early.
     pub result: Result<R, PipelineError>,
     /// The counts and times of each stage.
@@ -156,7 +156,7 @@ impl<R> Running<R> {
     }
 
     /// Waits until the run has ended.
-    pub fn wait(mut self) -> Ended<R> {
+    pub fn wait(mut self) -> RunOutcome<R> {
         let machine = Arc::clone(&self.handle.0);
         if !self.handle.is_here() {
             return self.forked();
@@ -178,7 +178,7 @@ impl<R> Running<R> {
             Some(error) => Err(error),
             None => (self.output)().ok_or(PipelineError::Cancelled),
         };
-        Ended {
+        RunOutcome {
             result,
             report: machine.report(),
             dead_letters: machine.control.take_dead_letters(),
@@ -188,9 +188,9 @@ impl<R> Running<R> {
     }
 
     /// The end of a run of another process.
-    fn forked(&self) -> Ended<R> {
+    fn forked(&self) -> RunOutcome<R> {
         let result = Err(PipelineError::Forked(self.handle.0.control.signals.process.refusal("the pipeline")));
-        Ended { result, report: unknown(), dead_letters: Vec::new(), trace: None, threads_left: 0 }
+        RunOutcome { result, report: unknown(), dead_letters: Vec::new(), trace: None, threads_left: 0 }
     }
 
     fn is_on_own_thread(&self) -> bool {

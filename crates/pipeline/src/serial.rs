@@ -11,10 +11,10 @@ use panoply_runtime::time::{nanoseconds, sooner};
 
 use super::control::{Control, lock};
 use super::error::{Cause, PipelineError};
-use super::meter::{Counts, Idle, Meter};
+use super::meter::{Idle, Meter, StageCounters};
 use super::options::StageOptions;
 use super::report::StageReport;
-use super::stage::{LONG, Pace, SHARED_ITEM_NS_MIN, Stage, Step, Wanted, summary};
+use super::stage::{LONG, Pace, SHARED_ITEM_NS_MIN, Stage, StageDemand, StepOutcome, summary};
 use super::watch::Watch;
 
 /// How many items a body moves before other stages get their turn.
@@ -25,7 +25,7 @@ pub(crate) const TURN_TIME: Duration = LONG;
 /// The work of a serial stage.
 pub(crate) trait Body: Send + 'static {
     /// Moves some items, at most [`TURN_MAX`].
-    fn advance(&mut self, stage: &Face<'_>) -> Advance;
+    fn advance(&mut self, stage: &StageContext<'_>) -> Advance;
 
     /// When the body must be called even if nothing else happens.
     fn alarm(&self) -> Option<Instant> {
@@ -42,21 +42,21 @@ pub(crate) trait Body: Send + 'static {
 }
 
 /// A body's view of its stage and run.
-pub(crate) struct Face<'a> {
+pub(crate) struct StageContext<'a> {
     pub(crate) name: &'a str,
-    pub(crate) counts: &'a Counts,
+    pub(crate) counts: &'a StageCounters,
     pub(crate) control: &'a Control,
     watch: &'a Watch,
 }
 
-impl Face<'_> {
+impl StageContext<'_> {
     /// Calls a program's code for an item, and records a span in the trace. A panic becomes its
     /// message.
     pub(crate) fn call<R>(&self, item: u64, call: impl FnOnce() -> R) -> Result<R, String> {
         self.watch.call(0, item, self.control, call)
     }
 
-    /// [`Face::call`] without a span, for a call that is not work on a single item.
+    /// [`StageContext::call`] without a span, for a call that is not work on a single item.
     pub(crate) fn call_untraced<R>(&self, item: u64, call: impl FnOnce() -> R) -> Result<R, String> {
         self.watch.call_untraced(0, item, self.control, call)
     }
@@ -74,15 +74,15 @@ pub(crate) enum Advance {
 
 /// The state of a serial stage's rings and wakers, read without a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Look {
+pub(crate) enum RingState {
     Ready,
     Starved,
     Blocked,
 }
 
 /// Reads the state of a stage's rings, and fills in the queue of a report.
-pub(crate) trait Glance: Send + Sync + 'static {
-    fn look(&self, control: &Control) -> Look;
+pub(crate) trait ObserveRings: Send + Sync + 'static {
+    fn look(&self, control: &Control) -> RingState;
 
     fn queue(&self, _report: &mut StageReport) {}
 
@@ -160,19 +160,19 @@ impl Outlet for () {
 }
 
 /// The glance of a stage between rings.
-pub(crate) struct Between<I, O> {
+pub(crate) struct RingPair<I, O> {
     pub(crate) input: I,
     pub(crate) output: O,
 }
 
-impl<I: Inlet, O: Outlet> Glance for Between<I, O> {
-    fn look(&self, _control: &Control) -> Look {
+impl<I: Inlet, O: Outlet> ObserveRings for RingPair<I, O> {
+    fn look(&self, _control: &Control) -> RingState {
         if self.output.room() == 0 {
-            Look::Blocked
+            RingState::Blocked
         } else if self.input.ready() > 0 || self.input.is_finished() {
-            Look::Ready
+            RingState::Ready
         } else {
-            Look::Starved
+            RingState::Starved
         }
     }
 
@@ -200,11 +200,11 @@ pub(crate) struct Serial<B, G> {
     /// The body's last alarm. Locked only for a moment.
     alarm: Mutex<Option<Instant>>,
     watch: Watch,
-    counts: Counts,
+    counts: StageCounters,
     done: AtomicBool,
 }
 
-impl<B: Body, G: Glance> Serial<B, G> {
+impl<B: Body, G: ObserveRings> Serial<B, G> {
     pub(crate) fn new(
         index: usize,
         options: &StageOptions,
@@ -223,7 +223,7 @@ impl<B: Body, G: Glance> Serial<B, G> {
             meter: Mutex::new(Meter::new(now)),
             alarm: Mutex::new(None),
             watch: Watch::new(index, options.time_max, 1, now),
-            counts: Counts::default(),
+            counts: StageCounters::default(),
             done: AtomicBool::new(false),
         }
     }
@@ -240,38 +240,38 @@ impl<B: Body, G: Glance> Serial<B, G> {
     /// Whether a thread would find something to do. This check takes no lock.
     fn wants(&self, control: &Control) -> bool {
         let quiet = self.done.load(Ordering::Acquire) || control.signals.is_paused();
-        !quiet && !self.inside.load(Ordering::Acquire) && self.glance.look(control) == Look::Ready
+        !quiet && !self.inside.load(Ordering::Acquire) && self.glance.look(control) == RingState::Ready
     }
 
-    fn idle(&self, idle: Idle, control: &Control) -> Step {
+    fn idle(&self, idle: Idle, control: &Control) -> StepOutcome {
         let mut meter = lock(&self.meter);
         if meter.differs(idle) {
             meter.idle(idle, control.now());
         }
-        Step::Nothing
+        StepOutcome::Nothing
     }
 }
 
-impl<B: Body, G: Glance> Stage for Serial<B, G> {
-    fn step(&self, control: &Control) -> Step {
+impl<B: Body, G: ObserveRings> Stage for Serial<B, G> {
+    fn step(&self, control: &Control) -> StepOutcome {
         if self.done.load(Ordering::Acquire) {
-            return Step::Done;
+            return StepOutcome::Done;
         }
-        let Ok(mut body) = self.body.try_lock() else { return Step::Nothing };
+        let Ok(mut body) = self.body.try_lock() else { return StepOutcome::Nothing };
         if control.signals.is_paused() {
             return self.idle(Idle::Held, control);
         }
         let now = control.now();
         if body.alarm().is_none_or(|alarm| now < alarm) {
             match self.glance.look(control) {
-                Look::Ready => {}
-                Look::Starved => return self.idle(Idle::Starved, control),
-                Look::Blocked => return self.idle(Idle::Blocked, control),
+                RingState::Ready => {}
+                RingState::Starved => return self.idle(Idle::Starved, control),
+                RingState::Blocked => return self.idle(Idle::Blocked, control),
             }
         }
         lock(&self.meter).begin(now);
         self.inside.store(true, Ordering::Release);
-        let face = Face { name: &self.name, counts: &self.counts, control, watch: &self.watch };
+        let face = StageContext { name: &self.name, counts: &self.counts, control, watch: &self.watch };
         let advance = contain(|| body.advance(&face));
         let end = control.now();
         lock(&self.meter).end(end);
@@ -280,31 +280,31 @@ impl<B: Body, G: Glance> Stage for Serial<B, G> {
         self.inside.store(false, Ordering::Release);
         drop(body);
         match advance {
-            Ok(Advance::Moved) => Step::Moved,
+            Ok(Advance::Moved) => StepOutcome::Moved,
             // Threads that came while this thread was inside rely on it.
-            Ok(_) if advance != Ok(Advance::Finished) && self.wants(control) => Step::Moved,
+            Ok(_) if advance != Ok(Advance::Finished) && self.wants(control) => StepOutcome::Moved,
             Ok(Advance::Starved) => self.idle(Idle::Starved, control),
             Ok(Advance::Blocked) => self.idle(Idle::Blocked, control),
             Ok(Advance::Finished) => {
                 self.done.store(true, Ordering::Release);
-                Step::Done
+                StepOutcome::Done
             }
             // Bodies contain panics of foreign code; this handles unexpected ones.
             Err(message) => {
                 let (stage, item) = (self.name.clone(), self.counts.taken.load(Ordering::Relaxed));
                 let cause = Cause::Panicked(message);
                 control.signals.stop(PipelineError::Failed { stage, item, attempts: 1, cause });
-                Step::Nothing
+                StepOutcome::Nothing
             }
         }
     }
 
-    fn wanted(&self, control: &Control) -> Wanted {
+    fn wanted(&self, control: &Control) -> StageDemand {
         if !self.wants(control) {
-            return Wanted::NOTHING;
+            return StageDemand::NOTHING;
         }
         let is_worth_it = self.turn.ns() >= SHARED_ITEM_NS_MIN * TURN_MAX as u64;
-        Wanted { threads: 1, time_ns: if is_worth_it { self.turn.ns() } else { 0 } }
+        StageDemand { threads: 1, time_ns: if is_worth_it { self.turn.ns() } else { 0 } }
     }
 
     fn is_slow(&self, control: &Control) -> bool {
@@ -322,7 +322,7 @@ impl<B: Body, G: Glance> Stage for Serial<B, G> {
     fn alarm(&self, control: &Control, now: Instant) -> Option<Instant> {
         // Without room no item can be output, even when the alarm is due; the thread that makes
         // room looks here.
-        let due = if self.glance.look(control) == Look::Blocked { None } else { *lock(&self.alarm) };
+        let due = if self.glance.look(control) == RingState::Blocked { None } else { *lock(&self.alarm) };
         sooner(due, self.watch.alarm(now))
     }
 
@@ -332,7 +332,7 @@ impl<B: Body, G: Glance> Stage for Serial<B, G> {
 
     fn abandon(&self) {
         if let Ok(mut body) = self.body.try_lock() {
-            Counts::add(&self.counts.dropped, body.abandon());
+            StageCounters::add(&self.counts.dropped, body.abandon());
         }
     }
 

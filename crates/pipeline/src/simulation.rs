@@ -17,14 +17,14 @@ use panoply_core::clock::{Clock, VirtualClock};
 use panoply_core::op::compute::{Map, Transpose};
 use panoply_core::{Backend, Op, Operation, Tensor, Value};
 use panoply_cpu::CpuBackend;
-use panoply_runtime::stepped::{Entrance, Stepped};
+use panoply_runtime::stepped::{Entrance, SteppedBackend};
 use panoply_runtime::{Batching, HealthRules, Pending, PendingOutcome, RunOptions, WorkerLimits};
 
 use crate::builder::Builder;
 use crate::ends::Start;
 use crate::link::Runs;
 use crate::machine::Machine;
-use crate::stage::Step;
+use crate::stage::StepOutcome;
 use crate::{ErrorPolicy, Pipeline, PipelineError};
 
 const SCHEDULES_DEFAULT: u64 = 1500;
@@ -54,7 +54,7 @@ impl Runs for Entrance {
 /// The devices, and a runtime over them without threads.
 struct Devices {
     clock: Arc<VirtualClock>,
-    runtime: Stepped,
+    runtime: SteppedBackend,
     controls: Vec<Arc<VirtualControl>>,
 }
 
@@ -68,7 +68,7 @@ impl Devices {
         let controls = (0..DEVICES).map(|index| backend.control(index).unwrap()).collect();
         let backend = Arc::new(backend) as Arc<dyn Backend>;
         let setup = || (random_limits(random), random_batching(random));
-        let runtime = Stepped::new(&backend, &virtual_time, &rules(), setup).unwrap();
+        let runtime = SteppedBackend::new(&backend, &virtual_time, &rules(), setup).unwrap();
         Devices { clock, runtime, controls }
     }
 
@@ -200,10 +200,10 @@ fn depth(random: &mut Random) -> usize {
     1 + random.below(5) as usize
 }
 
-type Answer = Pin<Box<dyn Future<Output = Result<u64, &'static str>> + Send>>;
+type AnswerFuture = Pin<Box<dyn Future<Output = Result<u64, &'static str>> + Send>>;
 
 /// A future that answers at its first poll, at its second, or never.
-fn asked(number: &u64) -> Answer {
+fn asked(number: &u64) -> AnswerFuture {
     let (number, mut polls) = (*number, *number % 3);
     if number % 9 == 4 {
         return Box::pin(std::future::pending());
@@ -306,7 +306,7 @@ fn finish(seed: u64, machine: &Machine, devices: &mut Devices) {
         if machine.is_over() {
             return;
         }
-        let moved = (0..machine.stages.len()).filter(|index| machine.step(*index) == Step::Moved).count();
+        let moved = (0..machine.stages.len()).filter(|index| machine.step(*index) == StepOutcome::Moved).count();
         devices.step_all(Duration::from_micros(if moved > 0 { 20 } else { 200 }));
         let reports = || (machine.report(), devices.runtime.reports());
         assert!(round < 20_000, "seed {seed}: the run never ends: {:?}", reports());

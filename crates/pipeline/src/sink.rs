@@ -10,10 +10,10 @@ use panoply_runtime::worker::BoxError;
 
 use super::control::{Failure, Verdict};
 use super::error::{Cause, PipelineError};
-use super::meter::Counts;
+use super::meter::StageCounters;
 use super::options::ErrorPolicy;
 use super::parallel::told;
-use super::serial::{Advance, Body, Face, TURN_MAX, TURN_TIME};
+use super::serial::{Advance, Body, StageContext, TURN_MAX, TURN_TIME};
 
 /// Takes a run's items, one after the other.
 pub(crate) trait Takes<T>: Send + 'static {
@@ -44,17 +44,17 @@ pub(crate) struct SinkBody<T, S> {
 }
 
 impl<T: Send + 'static, S: Takes<T>> SinkBody<T, S> {
-    fn take(&mut self, mut item: Item<T>, stage: &Face<'_>) {
+    fn take(&mut self, mut item: Item<T>, stage: &StageContext<'_>) {
         let control = stage.control;
         if item.value.is_none() {
             return;
         }
-        Counts::add(&stage.counts.taken, 1);
+        StageCounters::add(&stage.counts.taken, 1);
         let mut attempts = 0_u32;
         loop {
             let Some(sink) = self.sink.as_mut().filter(|_| !control.is_stopped()) else {
                 discard(item.value.take());
-                return Counts::add(&stage.counts.dropped, 1);
+                return StageCounters::add(&stage.counts.dropped, 1);
             };
             attempts = attempts.saturating_add(1);
             let called = match control.lateness(item.born) {
@@ -68,11 +68,11 @@ impl<T: Send + 'static, S: Takes<T>> SinkBody<T, S> {
             let Err(cause) = called else {
                 self.arrived.fetch_add(1, Ordering::Relaxed);
                 discard(item.value.take());
-                return Counts::add(&stage.counts.given, 1);
+                return StageCounters::add(&stage.counts.given, 1);
             };
             match control.judge(&self.policy, attempts, &cause, item.value.is_some()) {
                 Verdict::Again(wait) => {
-                    Counts::add(&stage.counts.retried, 1);
+                    StageCounters::add(&stage.counts.retried, 1);
                     control.wait(wait);
                 }
                 Verdict::Over(finally) => {
@@ -83,7 +83,7 @@ impl<T: Send + 'static, S: Takes<T>> SinkBody<T, S> {
         }
     }
 
-    fn finish(&mut self, stage: &Face<'_>) -> Advance {
+    fn finish(&mut self, stage: &StageContext<'_>) -> Advance {
         let items = stage.counts.taken.load(Ordering::Relaxed);
         let finished = self.sink.as_mut().map(|sink| stage.call_untraced(items, || sink.finish()));
         let cause = match finished {
@@ -101,7 +101,7 @@ impl<T: Send + 'static, S: Takes<T>> SinkBody<T, S> {
 }
 
 impl<T: Send + 'static, S: Takes<T>> Body for SinkBody<T, S> {
-    fn advance(&mut self, stage: &Face<'_>) -> Advance {
+    fn advance(&mut self, stage: &StageContext<'_>) -> Advance {
         let start = stage.control.now();
         for turn in 0..TURN_MAX {
             let was_full = self.input.room() == 0;

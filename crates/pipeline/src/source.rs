@@ -12,24 +12,24 @@ use panoply_runtime::worker::BoxError;
 
 use super::control::{Control, Failure, Signals, Verdict};
 use super::error::{Cause, PipelineError};
-use super::meter::Counts;
+use super::meter::StageCounters;
 use super::options::{ErrorPolicy, Finally};
 use super::parallel::told;
-use super::serial::{Advance, Body, Face, Glance, Look, TURN_MAX};
+use super::serial::{Advance, Body, ObserveRings, RingState, StageContext, TURN_MAX};
 
 /// A source's answer to a request for an item.
-type Next<T> = Poll<Option<Result<T, BoxError>>>;
+type NextItem<T> = Poll<Option<Result<T, BoxError>>>;
 
 /// A source that is asked for items, one after the other.
-pub(crate) trait Gives<T>: Send + 'static {
-    fn next(&mut self) -> Next<T>;
+pub(crate) trait ItemSource<T>: Send + 'static {
+    fn next(&mut self) -> NextItem<T>;
 }
 
 /// An iterator. It may block: only its own thread waits.
 pub(crate) struct FromIterator<I>(pub(crate) I);
 
-impl<T, I: Iterator<Item = Result<T, BoxError>> + Send + 'static> Gives<T> for FromIterator<I> {
-    fn next(&mut self) -> Next<T> {
+impl<T, I: Iterator<Item = Result<T, BoxError>> + Send + 'static> ItemSource<T> for FromIterator<I> {
+    fn next(&mut self) -> NextItem<T> {
         Poll::Ready(self.0.next())
     }
 }
@@ -67,8 +67,8 @@ impl<S> FromStream<S> {
     }
 }
 
-impl<T, S: Stream<Item = T> + Send + 'static> Gives<T> for FromStream<S> {
-    fn next(&mut self) -> Next<T> {
+impl<T, S: Stream<Item = T> + Send + 'static> ItemSource<T> for FromStream<S> {
+    fn next(&mut self) -> NextItem<T> {
         self.flag.raised.store(false, Ordering::Release);
         let polled = self.stream.as_mut().poll_next(&mut Context::from_waker(&self.waker));
         if polled.is_ready() {
@@ -90,7 +90,7 @@ pub(crate) struct SourceBody<T, S> {
     taken: Arc<AtomicU64>,
 }
 
-impl<T: Send + 'static, S: Gives<T>> SourceBody<T, S> {
+impl<T: Send + 'static, S: ItemSource<T>> SourceBody<T, S> {
     pub(crate) fn new(source: S, output: Arc<Ring<T>>, policy: ErrorPolicy, taken: Arc<AtomicU64>) -> SourceBody<T, S> {
         SourceBody { source: Some(source), output, policy, asked: 0, failures: 0, taken }
     }
@@ -103,12 +103,12 @@ impl<T: Send + 'static, S: Gives<T>> SourceBody<T, S> {
 
     /// Handles an answer that is an error. The source is asked again, as often as its policy says,
     /// before the error counts.
-    fn answer_failed(&mut self, cause: Cause, stage: &Face<'_>) {
+    fn answer_failed(&mut self, cause: Cause, stage: &StageContext<'_>) {
         self.failures = self.failures.saturating_add(1);
         match stage.control.judge(&self.policy, self.failures, &cause, true) {
             Verdict::Again(wait) => {
                 discard(cause);
-                Counts::add(&stage.counts.retried, 1);
+                StageCounters::add(&stage.counts.retried, 1);
                 stage.control.wait(wait);
             }
             Verdict::Over(finally) => {
@@ -119,7 +119,7 @@ impl<T: Send + 'static, S: Gives<T>> SourceBody<T, S> {
     }
 
     /// Handles an error that counts, or a panic.
-    fn fail(&mut self, cause: Cause, finally: Finally, stage: &Face<'_>) {
+    fn fail(&mut self, cause: Cause, finally: Finally, stage: &StageContext<'_>) {
         if finally == Finally::Stop {
             let (stage_name, taken) = (stage.name.to_owned(), stage.counts.given.load(Ordering::Relaxed));
             stage.control.signals.stop(PipelineError::SourceFailed { stage: stage_name, taken, cause });
@@ -129,16 +129,16 @@ impl<T: Send + 'static, S: Gives<T>> SourceBody<T, S> {
         stage.control.give_up(failure, cause, finally, None::<T>, stage.counts);
     }
 
-    fn give(&mut self, value: T, stage: &Face<'_>) {
+    fn give(&mut self, value: T, stage: &StageContext<'_>) {
         self.failures = 0;
         let item = Item { number: self.asked, born: stage.control.now(), value: Some(value) };
         let was_empty = self.output.ready() == 0;
         if let Err(item) = self.output.push(item) {
             // There was room, and no other thread pushes, so this fails only if the run has ended.
             discard(item);
-            Counts::add(&stage.counts.dropped, 1);
+            StageCounters::add(&stage.counts.dropped, 1);
         }
-        Counts::add(&stage.counts.given, 1);
+        StageCounters::add(&stage.counts.given, 1);
         self.taken.fetch_add(1, Ordering::Relaxed);
         if was_empty {
             // The next item may take long.
@@ -147,8 +147,8 @@ impl<T: Send + 'static, S: Gives<T>> SourceBody<T, S> {
     }
 }
 
-impl<T: Send + 'static, S: Gives<T>> Body for SourceBody<T, S> {
-    fn advance(&mut self, stage: &Face<'_>) -> Advance {
+impl<T: Send + 'static, S: ItemSource<T>> Body for SourceBody<T, S> {
+    fn advance(&mut self, stage: &StageContext<'_>) -> Advance {
         let control = stage.control;
         for turn in 0..TURN_MAX {
             let Some(source) = self.source.as_mut().filter(|_| !control.signals.is_draining()) else {
@@ -169,7 +169,7 @@ impl<T: Send + 'static, S: Gives<T>> Body for SourceBody<T, S> {
                 }
             }
             self.asked += 1;
-            Counts::add(&stage.counts.taken, 1);
+            StageCounters::add(&stage.counts.taken, 1);
         }
         Advance::Moved
     }
@@ -182,21 +182,21 @@ impl<T: Send + 'static, S: Gives<T>> Body for SourceBody<T, S> {
 }
 
 /// The glance of a source: whether there is room, and whether a stream must be polled.
-pub(crate) struct SourceGlance<T> {
+pub(crate) struct SourceRings<T> {
     pub(crate) output: Arc<Ring<T>>,
     pub(crate) flag: Option<Arc<Flag>>,
 }
 
-impl<T: Send + 'static> Glance for SourceGlance<T> {
-    fn look(&self, control: &Control) -> Look {
+impl<T: Send + 'static> ObserveRings for SourceRings<T> {
+    fn look(&self, control: &Control) -> RingState {
         if control.signals.is_draining() {
-            Look::Ready
+            RingState::Ready
         } else if self.output.room() == 0 {
-            Look::Blocked
+            RingState::Blocked
         } else if self.flag.as_ref().is_some_and(|flag| !flag.raised.load(Ordering::Acquire)) {
-            Look::Starved
+            RingState::Starved
         } else {
-            Look::Ready
+            RingState::Ready
         }
     }
 }

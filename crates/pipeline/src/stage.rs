@@ -6,16 +6,16 @@ use std::time::{Duration, Instant};
 use panoply_runtime::time::nanoseconds;
 
 use super::control::Control;
-use super::meter::{Counts, Times};
+use super::meter::{StageCounters, Times};
 use super::report::StageReport;
 
 /// A stage. It handles its rings itself: the machine only learns whether it moved something.
 pub(crate) trait Stage: Send + Sync {
     /// Does a small part of the available work. Several threads may be inside.
-    fn step(&self, control: &Control) -> Step;
+    fn step(&self, control: &Control) -> StepOutcome;
 
     /// The work that could be done now. This check takes no lock.
-    fn wanted(&self, control: &Control) -> Wanted;
+    fn wanted(&self, control: &Control) -> StageDemand;
 
     /// Whether there is something to do now, and a step is expected to take [`LONG`] or more.
     fn is_slow(&self, control: &Control) -> bool;
@@ -60,19 +60,19 @@ pub(crate) const SHARED_ITEM_NS_MIN: u64 = 500;
 
 /// The work that a stage could do now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub(crate) struct StageDemand {
     /// How many threads would find something to do.
     pub(crate) threads: usize,
     /// How long all of it is expected to take, if it is worth more than one thread; otherwise zero.
     pub(crate) time_ns: u64,
 }
 
-impl Wanted {
-    pub(crate) const NOTHING: Wanted = Wanted { threads: 0, time_ns: 0 };
+impl StageDemand {
+    pub(crate) const NOTHING: StageDemand = StageDemand { threads: 0, time_ns: 0 };
 
-    pub(crate) fn and(self, other: Wanted) -> Wanted {
+    pub(crate) fn and(self, other: StageDemand) -> StageDemand {
         let (threads, time_ns) = (self.threads + other.threads, self.time_ns.saturating_add(other.time_ns));
-        Wanted { threads, time_ns }
+        StageDemand { threads, time_ns }
     }
 }
 
@@ -105,7 +105,7 @@ impl Pace {
 
 /// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum StepOutcome {
     /// The stage moved something.
     Moved,
     /// There is nothing to do now.
@@ -115,7 +115,7 @@ pub(crate) enum Step {
 }
 
 /// The report of one stage's counts and times.
-pub(crate) fn summary(name: &str, counts: &Counts, times: Times, lanes: usize) -> StageReport {
+pub(crate) fn summary(name: &str, counts: &StageCounters, times: Times, lanes: usize) -> StageReport {
     let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
     StageReport {
         name: name.to_owned(),

@@ -12,9 +12,9 @@ use panoply_runtime::time::later;
 
 use super::control::{Failure, Verdict};
 use super::error::Cause;
-use super::meter::Counts;
+use super::meter::StageCounters;
 use super::options::ErrorPolicy;
-use super::serial::{Advance, Body, Face, TURN_MAX};
+use super::serial::{Advance, Body, StageContext, TURN_MAX};
 
 /// Takes items in and gives items out, in order. Each output has the birth time of the oldest item
 /// that went into it.
@@ -187,7 +187,7 @@ impl<T: Send + 'static, U: Send + 'static, X: Transducer<T, U>> TransduceBody<T,
 
     /// Outputs the next item, if there is one. Returns false if there is none, or if the program's
     /// code failed.
-    fn give(&mut self, stage: &Face<'_>) -> bool {
+    fn give(&mut self, stage: &StageContext<'_>) -> bool {
         let taken = stage.counts.taken.load(Ordering::Relaxed).saturating_sub(1);
         let pulled = stage.call_untraced(taken, || self.transducer.as_mut().and_then(Transducer::pull));
         let Some((born, value)) = self.checked(pulled, stage).flatten() else { return false };
@@ -196,24 +196,24 @@ impl<T: Send + 'static, U: Send + 'static, X: Transducer<T, U>> TransduceBody<T,
         let was_empty = self.output.ready() == 0;
         if let Err(item) = self.output.push(item) {
             discard(item);
-            Counts::add(&stage.counts.dropped, 1);
+            StageCounters::add(&stage.counts.dropped, 1);
         }
         if was_empty {
             stage.control.signals.bell.ring();
         }
-        Counts::add(&stage.counts.given, 1);
+        StageCounters::add(&stage.counts.given, 1);
         true
     }
 
-    fn take(&mut self, item: Item<T>, stage: &Face<'_>) {
+    fn take(&mut self, item: Item<T>, stage: &StageContext<'_>) {
         let Some(value) = item.value else { return };
-        Counts::add(&stage.counts.taken, 1);
+        StageCounters::add(&stage.counts.taken, 1);
         let Some(transducer) = &mut self.transducer else { return discard(value) };
         let pushed = stage.call(item.number, || transducer.push(item.born, value));
         self.checked(pushed, stage);
     }
 
-    fn checked<R>(&self, called: Result<R, String>, stage: &Face<'_>) -> Option<R> {
+    fn checked<R>(&self, called: Result<R, String>, stage: &StageContext<'_>) -> Option<R> {
         let message = match called {
             Ok(result) => return Some(result),
             Err(message) => message,
@@ -229,7 +229,7 @@ impl<T: Send + 'static, U: Send + 'static, X: Transducer<T, U>> TransduceBody<T,
 }
 
 impl<T: Send + 'static, U: Send + 'static, X: Transducer<T, U>> Body for TransduceBody<T, U, X> {
-    fn advance(&mut self, stage: &Face<'_>) -> Advance {
+    fn advance(&mut self, stage: &StageContext<'_>) -> Advance {
         let mut moved = false;
         for _ in 0..TURN_MAX {
             if stage.control.is_stopped() || self.output.room() == 0 {

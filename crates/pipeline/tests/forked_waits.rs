@@ -62,9 +62,9 @@ fn a_shutdown_ends() {
 }
 
 /// A device that is opened when its gate is.
-struct Gated(CpuBackend, Gate);
+struct GatedBackend(CpuBackend, Gate);
 
-impl Backend for Gated {
+impl Backend for GatedBackend {
     fn api(&self) -> Api {
         Api::CPU
     }
@@ -86,7 +86,7 @@ impl Backend for Gated {
 #[test]
 fn building_a_runtime_ends() {
     let gate = Gate::default();
-    let backend = Arc::new(Gated(CpuBackend::new(), gate.clone()));
+    let backend = Arc::new(GatedBackend(CpuBackend::new(), gate.clone()));
     let start = Instant::now();
     let wait = || {
         let runtime = Runtime::builder().backend(backend).build();
@@ -130,12 +130,12 @@ impl Gate {
 }
 
 /// A worker that handles messages when its gate is open.
-struct Held {
+struct GatedWorker {
     gate: Gate,
     in_init: bool,
 }
 
-impl Worker for Held {
+impl Worker for GatedWorker {
     type Message = u64;
     type Reply = u64;
 
@@ -157,9 +157,9 @@ fn options() -> PoolOptions {
 }
 
 /// A pool whose worker is inside a message, with an empty queue.
-fn pool(gate: &Gate) -> WorkerPool<Held> {
+fn pool(gate: &Gate) -> WorkerPool<GatedWorker> {
     let held = gate.clone();
-    let make = move |_| Held { gate: held.clone(), in_init: false };
+    let make = move |_| GatedWorker { gate: held.clone(), in_init: false };
     let pool = WorkerPool::start(options(), make).unwrap();
     pool.send(0).unwrap();
     gate.wait_for_one();
@@ -219,7 +219,7 @@ fn a_wait_for_a_pool_to_stop_ends() {
 fn a_wait_for_a_pool_to_start_ends() {
     let gate = Gate::default();
     let held = gate.clone();
-    let make = move |_| Held { gate: held.clone(), in_init: true };
+    let make = move |_| GatedWorker { gate: held.clone(), in_init: true };
     let wait = || {
         let started = WorkerPool::start(options(), make).map(drop);
         end(is_forked(&started), started)

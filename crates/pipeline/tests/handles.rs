@@ -25,7 +25,7 @@ const ITEMS: u32 = 200;
 const AT: u32 = 40;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum CallSite {
     Source,
     Stage,
     WideStage,
@@ -33,7 +33,7 @@ enum Place {
     Sink,
 }
 
-const PLACES: [Place; 5] = [Place::Source, Place::Stage, Place::WideStage, Place::Maker, Place::Sink];
+const PLACES: [CallSite; 5] = [CallSite::Source, CallSite::Stage, CallSite::WideStage, CallSite::Maker, CallSite::Sink];
 
 /// A runtime with a slow device.
 fn slow() -> Arc<Runtime> {
@@ -61,8 +61,8 @@ fn let_go<T>(last: &Last<T>, number: u32) {
 }
 
 /// A pipeline that drops the handle at one place, over a runtime of its own.
-fn pipeline<T: Send + 'static>(place: Place, last: &Last<T>) -> Pipeline<Vec<u32>> {
-    let at = |here: Place| {
+fn pipeline<T: Send + 'static>(place: CallSite, last: &Last<T>) -> Pipeline<Vec<u32>> {
+    let at = |here: CallSite| {
         let last = Arc::clone(last);
         move |number: u32| {
             if here == place {
@@ -71,7 +71,7 @@ fn pipeline<T: Send + 'static>(place: Place, last: &Last<T>) -> Pipeline<Vec<u32
         }
     };
     let (source, stage, wide, maker, sink) =
-        (at(Place::Source), at(Place::Stage), at(Place::WideStage), at(Place::Maker), at(Place::Sink));
+        (at(CallSite::Source), at(CallSite::Stage), at(CallSite::WideStage), at(CallSite::Maker), at(CallSite::Sink));
     let numbers = (0..ITEMS).inspect(move |number| source(*number));
     let stages = Pipeline::builder().source(numbers).map("stage", move |number| {
         stage(number);

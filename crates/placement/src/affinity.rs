@@ -9,7 +9,7 @@ use std::time::Duration;
 use panoply_core::cpu_set::CpuSet;
 
 use super::error::PlacementError;
-use super::plan::Slot;
+use super::plan::WorkerSlot;
 
 #[cfg(target_os = "linux")]
 use super::sys_linux as sys;
@@ -33,7 +33,7 @@ pub fn pin_current(cpus: &CpuSet) -> Result<CpuSet, PlacementError> {
 }
 
 /// Pins the calling thread to the CPUs of its slot. See [`pin_current`].
-pub fn apply(slot: &Slot) -> Result<CpuSet, PlacementError> {
+pub fn apply(slot: &WorkerSlot) -> Result<CpuSet, PlacementError> {
     pin_current(&slot.cpus)
 }
 

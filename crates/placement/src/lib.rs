@@ -1,7 +1,7 @@
 //! Where workers run: near their devices, on cores of their own while there are enough.
 //!
 //! [`Topology`] reads what hardware the machine has and which part of it this process may use. A
-//! [`Request`] says which workers are wanted. [`Plan`] gives each of them a [`Slot`]. [`affinity`]
+//! [`Request`] says which workers are wanted. [`PlacementPlan`] gives each of them a [`WorkerSlot`]. [`affinity`]
 //! moves the calling thread into its slot. Reading never fails (gaps become notes), planning fails
 //! only on contradictions, and nothing here starts a thread. [`realtime`] is for threads with
 //! deadlines.
@@ -56,7 +56,7 @@ pub use nodes::{NODE_MAX, Node};
 pub use panoply_core::cpu_set::CpuSet;
 pub use panoply_core::device::PciAddress;
 pub use pci::{PCI_DEVICES_MAX, PciDevice, PciKind, classify};
-pub use plan::{Plan, PlanNote, Slot};
+pub use plan::{PlacementPlan, PlanNote, WorkerSlot};
 pub use request::{Affinity, DEMANDS_MAX, Demand, Request, Role, WORKERS_MAX, WorkersPerDevice};
 pub use sysfs::{ENTRIES_MAX, FILE_BYTES_MAX, NOTES_MAX, Note, Problem};
 pub use topology::{Package, Topology};

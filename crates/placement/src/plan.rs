@@ -1,6 +1,6 @@
 //! Gives every worker its CPUs, near its device.
 //!
-//! [`Plan::new`] either satisfies the request, with a note for every compromise, or returns a typed
+//! [`PlacementPlan::new`] either satisfies the request, with a note for every compromise, or returns a typed
 //! error that names the part of the request that contradicts the machine. It follows the rules of
 //! the module `planner`.
 
@@ -16,7 +16,7 @@ use super::topology::Topology;
 
 /// The placement of one worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Slot {
+pub struct WorkerSlot {
     /// The worker's role.
     pub role: Role,
     /// The device it serves.
@@ -92,25 +92,25 @@ pub enum PlanNote {
 
 /// Where every worker runs: one slot per worker, in the order of nodes and roles.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Plan {
-    slots: Vec<Slot>,
+pub struct PlacementPlan {
+    slots: Vec<WorkerSlot>,
     notes: Vec<PlanNote>,
 }
 
-impl Plan {
+impl PlacementPlan {
     /// Plans a slot for every worker of the request.
-    pub fn new(topology: &Topology, request: &Request) -> Result<Plan, PlacementError> {
+    pub fn new(topology: &Topology, request: &Request) -> Result<PlacementPlan, PlacementError> {
         let (slots, notes) = planner::place(topology, request)?;
-        Ok(Plan { slots, notes })
+        Ok(PlacementPlan { slots, notes })
     }
 
     /// Plans workers for every accelerator of the machine, in the numbers of the default table.
-    pub fn for_devices(topology: &Topology) -> Result<Plan, PlacementError> {
-        Plan::new(topology, &Request::for_devices(topology, &Default::default()))
+    pub fn for_devices(topology: &Topology) -> Result<PlacementPlan, PlacementError> {
+        PlacementPlan::new(topology, &Request::for_devices(topology, &Default::default()))
     }
 
     /// One slot per worker.
-    pub fn slots(&self) -> &[Slot] {
+    pub fn slots(&self) -> &[WorkerSlot] {
         &self.slots
     }
 
@@ -120,17 +120,17 @@ impl Plan {
     }
 
     /// The slots of one role.
-    pub fn role(&self, role: Role) -> impl Iterator<Item = &Slot> {
+    pub fn role(&self, role: Role) -> impl Iterator<Item = &WorkerSlot> {
         self.slots.iter().filter(move |slot| slot.role == role)
     }
 }
 
 /// A table with one line per group of like slots, and the notes below it.
-impl fmt::Display for Plan {
+impl fmt::Display for PlacementPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{:<5}{:<13}{:<15}{:>7}  {:<11}cpus", "node", "role", "device", "workers", "affinity")?;
-        for group in self.slots.chunk_by(Slot::is_like) {
-            let Slot { role, device, node, affinity, .. } = &group[0];
+        for group in self.slots.chunk_by(WorkerSlot::is_like) {
+            let WorkerSlot { role, device, node, affinity, .. } = &group[0];
             let device = device.map_or("-".to_owned(), |address| address.to_string());
             let cpus = group.iter().fold(CpuSet::new(), |cpus, slot| &cpus | &slot.cpus);
             writeln!(f, "{node:<5}{role:<13}{device:<15}{:>7}  {affinity:<11}{cpus}", group.len())?;
@@ -139,8 +139,8 @@ impl fmt::Display for Plan {
     }
 }
 
-impl Slot {
-    fn is_like(&self, other: &Slot) -> bool {
+impl WorkerSlot {
+    fn is_like(&self, other: &WorkerSlot) -> bool {
         (self.node, self.role, self.device, self.affinity) == (other.node, other.role, other.device, other.affinity)
     }
 }

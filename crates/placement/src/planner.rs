@@ -18,13 +18,16 @@
 use panoply_core::cpu_set::CpuSet;
 
 use super::error::PlacementError;
-use super::plan::{PlanNote, Slot};
+use super::plan::{PlanNote, WorkerSlot};
 use super::request::{Affinity, DEMANDS_MAX, Demand, Request, Role, WORKERS_MAX};
 use super::site::Site;
 use super::topology::Topology;
 
 /// Plans a slot for every worker of the request.
-pub(super) fn place(topology: &Topology, request: &Request) -> Result<(Vec<Slot>, Vec<PlanNote>), PlacementError> {
+pub(super) fn place(
+    topology: &Topology,
+    request: &Request,
+) -> Result<(Vec<WorkerSlot>, Vec<PlanNote>), PlacementError> {
     check(topology, request)?;
     let mut planner = Planner { topology, sites: Site::all(topology), slots: Vec::new(), notes: Vec::new() };
     let exclusive_max = planner.place_pinned(request);
@@ -84,7 +87,7 @@ fn check_demand(topology: &Topology, demand: &Demand) -> Result<(), PlacementErr
 }
 
 /// A demand that is not pinned, and the decisions about it.
-struct Job<'a> {
+struct OpenDemand<'a> {
     demand: &'a Demand,
     site: usize,
     /// Workers that get a core of their own.
@@ -94,7 +97,7 @@ struct Job<'a> {
 struct Planner<'a> {
     topology: &'a Topology,
     sites: Vec<Site>,
-    slots: Vec<Slot>,
+    slots: Vec<WorkerSlot>,
     notes: Vec<PlanNote>,
 }
 
@@ -122,7 +125,7 @@ impl Planner<'_> {
     }
 
     /// Applies the second half of rule 2: chooses a node for every demand.
-    fn assign_sites<'r>(&mut self, request: &'r Request) -> Vec<Job<'r>> {
+    fn assign_sites<'r>(&mut self, request: &'r Request) -> Vec<OpenDemand<'r>> {
         let mut demands: Vec<&Demand> =
             request.demands.iter().filter(|demand| !matches!(demand.affinity, Affinity::Pinned(_))).collect();
         demands.sort_by_key(|demand| demand.role);
@@ -135,7 +138,7 @@ impl Planner<'_> {
                     Affinity::Exclusive => self.sites[site].wanted += demand.workers,
                     _ => self.sites[site].has_shared = true,
                 }
-                jobs.push(Job { demand, site, granted: 0 });
+                jobs.push(OpenDemand { demand, site, granted: 0 });
             }
         }
         jobs.sort_by_key(|job| job.demand.role);
@@ -160,7 +163,7 @@ impl Planner<'_> {
     }
 
     /// Applies rules 2 and 4: decides which exclusive workers get a core of their own.
-    fn grant(&mut self, jobs: &mut [Job<'_>], exclusive_max: usize) {
+    fn grant(&mut self, jobs: &mut [OpenDemand<'_>], exclusive_max: usize) {
         let mut left: Vec<usize> = self.sites.iter().map(Site::exclusive_max).collect();
         let none_remains = self.sites.iter().zip(&left).all(|(site, left)| site.free.len() <= site.wanted.min(*left));
         if none_remains && let Some(last) = left.iter().rposition(|left| *left > 0) {
@@ -186,7 +189,7 @@ impl Planner<'_> {
 
     /// Applies rules 3 and 4: assigns cores to the granted workers, then the rest of the node to
     /// those that share.
-    fn place(&mut self, jobs: &[Job<'_>]) {
+    fn place(&mut self, jobs: &[OpenDemand<'_>]) {
         for job in jobs {
             for _ in 0..job.granted {
                 let Some(cpu) = self.sites[job.site].take_core() else { break };
@@ -258,6 +261,6 @@ impl Planner<'_> {
     }
 
     fn add(&mut self, demand: &Demand, node: u32, cpus: CpuSet, affinity: Affinity) {
-        self.slots.push(Slot { role: demand.role, device: demand.device, node, cpus, affinity });
+        self.slots.push(WorkerSlot { role: demand.role, device: demand.device, node, cpus, affinity });
     }
 }

@@ -48,7 +48,7 @@ pub struct Losses {
 }
 
 #[derive(Default)]
-struct Shared {
+struct DatagramState {
     received: AtomicU64,
     overruns: AtomicU64,
     malformed: AtomicU64,
@@ -57,7 +57,7 @@ struct Shared {
 
 /// Ends a source of datagrams from another thread.
 #[derive(Clone)]
-pub struct Stopper(Arc<Shared>);
+pub struct Stopper(Arc<DatagramState>);
 
 impl Stopper {
     /// Stops receiving; waiting datagrams are still read.
@@ -68,7 +68,7 @@ impl Stopper {
 
 /// Complex samples of one format from a socket: an iterator of tensors, one for each datagram.
 pub struct Datagrams {
-    shared: Arc<Shared>,
+    shared: Arc<DatagramState>,
     /// Not touched in a fork, where the thread may hold its locks forever. Taken once the fork was
     /// reported.
     waiting: Option<Receiver<Vec<u8>>>,
@@ -94,7 +94,7 @@ impl Datagrams {
         }
         let socket = UdpSocket::bind(at)?;
         socket.set_read_timeout(Some(GLANCE))?;
-        let (address, shared) = (socket.local_addr()?, Arc::new(Shared::default()));
+        let (address, shared) = (socket.local_addr()?, Arc::new(DatagramState::default()));
         let (sender, waiting) = sync_channel(depth);
         let (own, frame) = (Arc::clone(&shared), 2 * format.size_bytes());
         let thread = std::thread::Builder::new()
@@ -168,7 +168,7 @@ impl Drop for Datagrams {
     }
 }
 
-fn receive(socket: &UdpSocket, frame: usize, shared: &Shared, sender: &SyncSender<Vec<u8>>) {
+fn receive(socket: &UdpSocket, frame: usize, shared: &DatagramState, sender: &SyncSender<Vec<u8>>) {
     let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
     while !shared.stop.load(Ordering::Acquire) {
         // A timeout, or an error caused by another host, is no reason to end.

@@ -5,7 +5,7 @@ use panoply_core::op::signal::SampleFormat;
 use panoply_core::{Complex64, Tensor};
 use panoply_cpu_signal::Here;
 use panoply_radio::packets::{Capture, PAYLOAD_BYTES_MAX, Packet, Receiver, Sender, TEXTS};
-use panoply_radio::recording::{Layout, Reader, Writer};
+use panoply_radio::recording::{RecordingReader, SampleLayout, Writer};
 use panoply_radio::synthetic::{Channel, Noise};
 
 /// Packets with silence between them, as a channel delivers them.
@@ -102,13 +102,13 @@ fn the_recording_that_the_command_carries_is_what_its_seed_makes() {
     let capture = Capture { snr_db: 9.0, offset: 180.0 / 192_000.0, seed: 22 };
     let samples = capture.samples(&mut Here::new(), TEXTS.iter().map(|text| text.as_bytes())).unwrap();
     if std::env::var_os("PANOPLY_RECORD").is_some() {
-        let layout = Layout::complex(SampleFormat::I8, 192_000.0);
+        let layout = SampleLayout::complex(SampleFormat::I8, 192_000.0);
         let about = "QPSK packets with noise, made by panoply signal record --seed 22";
         let mut writer = Writer::create(&path, layout, about).unwrap();
         writer.write(&Tensor::from_slice(&samples, [samples.len()]).unwrap()).unwrap();
         writer.finish().unwrap();
     }
-    let blocks: Vec<Tensor> = Reader::open(&path, 10_000).unwrap().map(|block| block.unwrap()).collect();
+    let blocks: Vec<Tensor> = RecordingReader::open(&path, 10_000).unwrap().map(|block| block.unwrap()).collect();
     let read: Vec<Complex64> = blocks.iter().flat_map(|block| block.to_vec::<Complex64>().unwrap()).collect();
     assert_eq!(read.len(), samples.len());
     // Sines and logarithms may differ in the last bit between machines.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use panoply_core::op::signal::SampleFormat;
 use panoply_core::{Complex64, DType, Tensor};
-use panoply_radio::recording::{Layout, Reader, RecordingError, Writer};
+use panoply_radio::recording::{RecordingError, RecordingReader, SampleLayout, Writer};
 
 fn folder(name: &str) -> PathBuf {
     let folder = std::env::temp_dir().join(format!("panoply-recording-{name}-{}", std::process::id()));
@@ -20,7 +20,7 @@ fn numbers(count: usize) -> Vec<f32> {
     (0..count).map(|at| ((at * 37) % 255) as f32 / 128.0 - 1.0 + 1.0 / 128.0).collect()
 }
 
-fn block(layout: &Layout, len: usize) -> Tensor {
+fn block(layout: &SampleLayout, len: usize) -> Tensor {
     let channels = layout.channels;
     let dims: Vec<usize> = if channels == 1 { vec![len] } else { vec![channels, len] };
     match layout.complex {
@@ -47,7 +47,7 @@ fn what_is_written_is_read_again_in_any_blocks() {
         ("g.sigmf-meta", SampleFormat::F32, false, 1),
         ("h.raw", SampleFormat::I32, true, 1),
     ] {
-        let layout = Layout { format, complex, channels, rate_hz: 48_000.0, centre_hz: 0.0 };
+        let layout = SampleLayout { format, complex, channels, rate_hz: 48_000.0, centre_hz: 0.0 };
         let (path, whole) = (folder.join(name), block(&layout, 301));
         let mut writer = Writer::create(&path, layout, "a test").unwrap();
         writer.write(&whole).unwrap();
@@ -55,8 +55,8 @@ fn what_is_written_is_read_again_in_any_blocks() {
         writer.finish().unwrap();
         for size in [1, 7, 301, 1000] {
             let reader = match name {
-                "h.raw" => Reader::open_raw(&path, layout, size).unwrap(),
-                _ => Reader::open(&path, size).unwrap(),
+                "h.raw" => RecordingReader::open_raw(&path, layout, size).unwrap(),
+                _ => RecordingReader::open(&path, size).unwrap(),
             };
             assert_eq!(*reader.layout(), layout, "{name}");
             let blocks: Vec<Tensor> = reader.map(|block| block.unwrap()).collect();
@@ -77,7 +77,7 @@ fn what_is_written_is_read_again_in_any_blocks() {
 }
 
 fn wav(folder: &std::path::Path) -> Vec<u8> {
-    let (path, layout) = (folder.join("whole.wav"), Layout::real(SampleFormat::I16, 8000.0));
+    let (path, layout) = (folder.join("whole.wav"), SampleLayout::real(SampleFormat::I16, 8000.0));
     let mut writer = Writer::create(&path, layout, "").unwrap();
     writer.write(&block(&layout, 100)).unwrap();
     writer.finish().unwrap();
@@ -90,7 +90,7 @@ fn every_cut_of_a_wav_file_is_a_typed_error_behind_its_whole_samples() {
     let whole = wav(&folder);
     assert_eq!(whole.len(), 244);
     for len in 0..whole.len() {
-        let reader = Reader::wav(&whole[..len], 64);
+        let reader = RecordingReader::wav(&whole[..len], 64);
         if len < 44 {
             let short = matches!(reader, Err(RecordingError::CutShort { .. }));
             assert!(short, "{len}: {:?}", reader.map(|reader| *reader.layout()));
@@ -125,7 +125,7 @@ fn mutated_wav_files_never_panic_nor_grow() {
             let at = next() % 60;
             bytes[at] = next() as u8;
         }
-        match Reader::wav(&bytes[..], 1 << 20) {
+        match RecordingReader::wav(&bytes[..], 1 << 20) {
             Ok(reader) => {
                 let total: usize = reader.filter_map(Result::ok).map(|block| block.len_bytes()).sum();
                 assert!(total <= 4 * whole.len());
@@ -162,48 +162,50 @@ fn hostile_metadata_is_refused() {
         (&"[".repeat(100_000), "metadata"),
     ] {
         std::fs::write(&meta, text).unwrap();
-        let error = Reader::open(&meta, 16).unwrap_err().to_string();
+        let error = RecordingReader::open(&meta, 16).unwrap_err().to_string();
         assert!(error.contains(expected), "{expected}: {error}");
     }
     // Ten bytes are two samples of four bytes, and two bytes more.
     std::fs::write(&meta, good).unwrap();
-    let items: Vec<_> = Reader::open(&meta, 16).unwrap().collect();
+    let items: Vec<_> = RecordingReader::open(&meta, 16).unwrap().collect();
     assert_eq!(items[0].as_ref().unwrap().elements(), 2);
     assert!(matches!(items[1], Err(RecordingError::CutShort { expected: 2, got: 2, .. })), "{items:?}");
     assert_eq!(items.len(), 2);
     std::fs::write(&meta, good.replace("{}", "{\"core:header_bytes\":999999999999}")).unwrap();
-    assert_eq!(Reader::open(&meta, 16).unwrap().count(), 0);
+    assert_eq!(RecordingReader::open(&meta, 16).unwrap().count(), 0);
     for wrong in ["nothing.txt", "missing.wav", "missing.sigmf-meta"] {
-        assert!(Reader::open(&folder.join(wrong), 16).is_err());
+        assert!(RecordingReader::open(&folder.join(wrong), 16).is_err());
     }
-    assert!(Reader::open(&meta, 0).is_err() && Reader::open(&meta, usize::MAX).is_err());
+    assert!(RecordingReader::open(&meta, 0).is_err() && RecordingReader::open(&meta, usize::MAX).is_err());
     std::fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]
 fn what_does_not_fit_a_recording_is_refused() {
     let folder = folder("refused");
-    let layout = Layout::complex(SampleFormat::I16, 1000.0);
+    let layout = SampleLayout::complex(SampleFormat::I16, 1000.0);
     let mut writer = Writer::create(&folder.join("x.raw"), layout, "").unwrap();
     assert!(writer.write(&Tensor::zeros(DType::F32, [4]).unwrap()).is_err());
     assert!(writer.write(&Tensor::zeros(DType::Complex64, [2, 4]).unwrap()).is_err());
     // A failing write leaves the existing file unchanged.
     std::fs::write(folder.join("x.wav"), "an older recording").unwrap();
-    assert!(Writer::create(&folder.join("x.wav"), Layout { format: SampleFormat::I8, ..layout }, "").is_err());
+    assert!(Writer::create(&folder.join("x.wav"), SampleLayout { format: SampleFormat::I8, ..layout }, "").is_err());
     for rate_hz in [5e9, 0.2] {
-        assert!(Writer::create(&folder.join("x.wav"), Layout { rate_hz, ..layout }, "").is_err(), "{rate_hz}");
+        assert!(Writer::create(&folder.join("x.wav"), SampleLayout { rate_hz, ..layout }, "").is_err(), "{rate_hz}");
     }
     assert_eq!(std::fs::read(folder.join("x.wav")).unwrap(), b"an older recording");
-    assert!(Writer::create(&folder.join("x.sigmf-meta"), Layout { format: SampleFormat::I24, ..layout }, "").is_err());
+    assert!(
+        Writer::create(&folder.join("x.sigmf-meta"), SampleLayout { format: SampleFormat::I24, ..layout }, "").is_err()
+    );
     for rate_hz in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-        assert!(Writer::create(&folder.join("y.raw"), Layout { rate_hz, ..layout }, "").is_err());
+        assert!(Writer::create(&folder.join("y.raw"), SampleLayout { rate_hz, ..layout }, "").is_err());
     }
     // Two channels of a WAV file become one complex signal on request.
-    let stereo = Layout { channels: 2, ..Layout::real(SampleFormat::I16, 1000.0) };
+    let stereo = SampleLayout { channels: 2, ..SampleLayout::real(SampleFormat::I16, 1000.0) };
     let mut writer = Writer::create(&folder.join("iq.wav"), stereo, "").unwrap();
     writer.write(&block(&stereo, 10)).unwrap();
     writer.finish().unwrap();
-    let mut reader = Reader::open(&folder.join("iq.wav"), 16).unwrap().pairs().unwrap();
+    let mut reader = RecordingReader::open(&folder.join("iq.wav"), 16).unwrap().pairs().unwrap();
     let got = reader.next().unwrap().unwrap();
     assert_eq!((got.dtype(), got.elements()), (DType::Complex64, 10));
     assert!(reader.pairs().is_err());

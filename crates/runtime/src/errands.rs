@@ -35,10 +35,10 @@ pub type Errand = Box<dyn FnOnce() + Send>;
 
 /// A queue of errands and its threads. See the module's rules.
 pub struct Errands {
-    shared: Arc<Shared>,
+    shared: Arc<SharedErrands>,
 }
 
-struct Shared {
+struct SharedErrands {
     owner: Owner,
     process: Process,
     /// How long a thread waits for more errands.
@@ -71,7 +71,7 @@ impl Errands {
 
     fn lingering(owner: Owner, linger: Duration) -> Errands {
         let (state, changed) = (Mutex::default(), Condvar::new());
-        Errands { shared: Arc::new(Shared { owner, process: Process::current(), linger, state, changed }) }
+        Errands { shared: Arc::new(SharedErrands { owner, process: Process::current(), linger, state, changed }) }
     }
 
     /// Runs these errands on another thread, soon.
@@ -102,13 +102,13 @@ impl Errands {
     }
 }
 
-impl Shared {
+impl SharedErrands {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// Makes sure that a thread is ready for the waiting errands.
-    fn see_to_it(self: &Arc<Shared>, mut state: MutexGuard<'_, State>) {
+    fn see_to_it(self: &Arc<SharedErrands>, mut state: MutexGuard<'_, State>) {
         if state.waiting.is_empty() {
             return;
         }
@@ -135,7 +135,7 @@ impl Shared {
     }
 
     /// Runs errands until none has arrived for `linger`.
-    fn run(self: &Arc<Shared>, linger: Duration) {
+    fn run(self: &Arc<SharedErrands>, linger: Duration) {
         let mut state = self.lock();
         loop {
             if state.waiting.is_empty() {
@@ -158,7 +158,7 @@ impl Shared {
     }
 
     /// Runs the first waiting errand.
-    fn run_one<'a>(self: &'a Arc<Shared>, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    fn run_one<'a>(self: &'a Arc<SharedErrands>, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         let Some(errand) = state.waiting.pop_front() else { return state };
         state.next_number += 1;
         let number = state.next_number;

@@ -11,7 +11,7 @@ use std::time::Instant;
 use panoply_core::once::OnceBox;
 use panoply_core::{DeviceKind, Error, ErrorKind, Outcome, Result, Value};
 use panoply_lockfree::sleeper::SPIN_US_MAX;
-use panoply_lockfree::slot::Unanswered;
+use panoply_lockfree::slot::WaitError;
 
 use crate::lane::{Lane, OpAnswer, OpReceiver, OpTicket, PlaceInLine};
 use crate::timers::{Alarm, Timers};
@@ -33,10 +33,10 @@ pub struct PendingOutcome<T> {
 enum State {
     /// Refused before it was accepted.
     Refused(Option<Error>),
-    Sent(Sent),
+    Sent(SentOp),
 }
 
-struct Sent {
+struct SentOp {
     receiver: OpReceiver,
     lane: Arc<Lane>,
     /// Its position among the ops that wait for room, if the queue was full.
@@ -127,7 +127,7 @@ impl<T> Pending<T> {
         convert: fn(Value) -> Result<T>,
     ) -> Pending<T> {
         let spin_us_max = spin_us_max(lane.info.kind, input_bytes);
-        let mut sent = Sent { receiver, lane, place: None, deadline, spin_us_max };
+        let mut sent = SentOp { receiver, lane, place: None, deadline, spin_us_max };
         if let Some(ticket) = unsent {
             sent.get_in_line(ticket);
         }
@@ -185,7 +185,7 @@ impl<T> Future for PendingOutcome<T> {
     }
 }
 
-impl Sent {
+impl SentOp {
     /// The error of an op that was sent before a fork, in the child process: its answer goes to the
     /// parent.
     fn lost_in_fork(&self) -> Option<Error> {
@@ -198,14 +198,14 @@ impl Sent {
             return Err(error);
         }
         let limit = self.deadline.as_ref().map(|deadline| deadline.at);
-        let waiting = Waiting::begin();
+        let waiting = BlockedCaller::begin();
         if !self.receiver.spin(FIRST_SPIN_US_MAX.min(self.spin_us_max)) {
             self.spin_among(waiting.callers(), limit);
         }
         match self.receiver.wait_for(self.lane.process, limit, 0) {
             Ok(answer) => answer.unwrap_or(Err(Error::ShuttingDown)),
-            Err(Unanswered::TimedOut) => Err(self.too_late()),
-            Err(Unanswered::Forked) => Err(self.lane.process.refusal(OPS_RUNTIME)),
+            Err(WaitError::TimedOut) => Err(self.too_late()),
+            Err(WaitError::Forked) => Err(self.lane.process.refusal(OPS_RUNTIME)),
         }
     }
 
@@ -214,8 +214,8 @@ impl Sent {
         if callers > cpus() {
             return;
         }
-        let few = callers <= Patience::places() && self.spin_us_max > SPIN_US_MAX;
-        let patience = if few { Patience::take() } else { None };
+        let few = callers <= SpinPermits::places() && self.spin_us_max > SPIN_US_MAX;
+        let patience = if few { SpinPermits::take() } else { None };
         let longest_us = if patience.is_some() { self.spin_us_max } else { self.spin_us_max.min(SPIN_US_MAX) };
         let left = limit.map(|limit| limit.saturating_duration_since(Instant::now()).as_micros() as u64);
         self.receiver.spin_after(FIRST_SPIN_US_MAX, left.map_or(longest_us, |left_us| left_us.min(longest_us)));
@@ -255,7 +255,7 @@ impl Sent {
     }
 }
 
-impl Drop for Sent {
+impl Drop for SentOp {
     fn drop(&mut self) {
         if !self.lane.process.is_here() {
             // The op belongs to the parent process, and a thread that does not exist here may hold
@@ -276,14 +276,14 @@ fn cpus() -> usize {
 }
 
 /// One caller that blocks until its op is done. All callers of this process are counted.
-struct Waiting;
+struct BlockedCaller;
 
 static WAITING: AtomicUsize = AtomicUsize::new(0);
 
-impl Waiting {
-    fn begin() -> Waiting {
+impl BlockedCaller {
+    fn begin() -> BlockedCaller {
         WAITING.fetch_add(1, Ordering::Relaxed);
-        Waiting
+        BlockedCaller
     }
 
     /// Number of blocked callers now.
@@ -292,22 +292,22 @@ impl Waiting {
     }
 }
 
-impl Drop for Waiting {
+impl Drop for BlockedCaller {
     fn drop(&mut self) {
         WAITING.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// The permission to spin for long. Each holder keeps a CPU busy.
-struct Patience {
+struct SpinPermits {
     /// How many permissions are taken.
     taken: &'static AtomicUsize,
 }
 
-impl Patience {
-    fn take() -> Option<Patience> {
+impl SpinPermits {
+    fn take() -> Option<SpinPermits> {
         static TAKEN: AtomicUsize = AtomicUsize::new(0);
-        Patience::take_one_of(&TAKEN, Patience::places())
+        SpinPermits::take_one_of(&TAKEN, SpinPermits::places())
     }
 
     /// The number of permissions.
@@ -316,13 +316,13 @@ impl Patience {
         *PLACES.get_or_make(|| (cpus() / CPUS_PER_PATIENT).max(1))
     }
 
-    fn take_one_of(taken: &'static AtomicUsize, most: usize) -> Option<Patience> {
+    fn take_one_of(taken: &'static AtomicUsize, most: usize) -> Option<SpinPermits> {
         let one_more = |taken: usize| (taken < most).then_some(taken + 1);
-        taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).ok().map(|_| Patience { taken })
+        taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).ok().map(|_| SpinPermits { taken })
     }
 }
 
-impl Drop for Patience {
+impl Drop for SpinPermits {
     fn drop(&mut self) {
         self.taken.fetch_sub(1, Ordering::Relaxed);
     }
@@ -354,7 +354,7 @@ mod tests {
     #[test]
     fn few_callers_spin_for_long() {
         static TAKEN: AtomicUsize = AtomicUsize::new(0);
-        let take = || Patience::take_one_of(&TAKEN, 3);
+        let take = || SpinPermits::take_one_of(&TAKEN, 3);
         let places = [take(), take(), take()];
         assert!(places.iter().all(Option::is_some) && take().is_none());
         drop(places);

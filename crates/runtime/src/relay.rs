@@ -12,9 +12,9 @@
 //!    (see `balance`). Between two healthy lanes only the relay moves ops.
 //! 5. The relay calls foreign code: wakers, destructors, extension ops, backends. A relay that does
 //!    not return from such a call within the time limit of an op is replaced. It then holds one
-//!    ticket; the others are in the inlet, in `Held`, or among those of a lane that it looks at,
-//!    where the next relay finds them. When the stuck relay returns, it sends that one ticket on,
-//!    and ends.
+//!    ticket; the others are in the inlet, in `WaitingTickets`, or among those of a lane that it
+//!    looks at, where the next relay finds them. When the stuck relay returns, it sends that one
+//!    ticket on, and ends.
 //! 6. While [`STUCK_THREADS_MAX`] relays are stuck in foreign code, there is no relay until one of
 //!    them returns. Meanwhile ops that come here are answered with the error that sent them here.
 
@@ -29,7 +29,7 @@ use panoply_lockfree::foreign::contain;
 use panoply_lockfree::tenure::Tenure;
 
 use crate::lane::inlet::RELAY_DEPTH_MAX;
-use crate::lane::{InParts, Inlet, OpRemains, OpTicket, Task};
+use crate::lane::{InParts, Inlet, OpRemains, OpRequest, OpTicket};
 use crate::options::FallbackPolicy;
 use crate::router::{Router, balance};
 use crate::threads::{Owner, STUCK_THREADS_MAX, Thread};
@@ -64,7 +64,7 @@ pub(crate) struct Relay {
     inlet: Arc<Inlet>,
     router: Arc<Router>,
     clock: Arc<dyn Clock>,
-    held: Arc<Held>,
+    held: Arc<WaitingTickets>,
     tenure: Arc<Tenure>,
     /// The instant from which the tenure counts time.
     epoch: Instant,
@@ -75,13 +75,13 @@ pub(crate) struct Relay {
 
 /// Tickets whose lanes are full. A relay's successor finds them here. When the last owner is
 /// dropped, the remaining tickets are answered.
-struct Held {
+struct WaitingTickets {
     inlet: Arc<Inlet>,
     /// Locked by the relay, by its successor, and by the thread that ends the waiting ops.
     tickets: Mutex<VecDeque<OpTicket>>,
 }
 
-impl Held {
+impl WaitingTickets {
     fn lock(&self) -> MutexGuard<'_, VecDeque<OpTicket>> {
         self.tickets.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
@@ -91,7 +91,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for WaitingTickets {
     fn drop(&mut self) {
         while let Some(ticket) = self.pop() {
             drop(end(&self.inlet, ticket, Error::ShuttingDown));
@@ -104,7 +104,7 @@ pub(crate) struct RelayThread {
     inlet: Arc<Inlet>,
     router: Arc<Router>,
     clock: Arc<dyn Clock>,
-    held: Arc<Held>,
+    held: Arc<WaitingTickets>,
     owner: Owner,
     /// How long one call of foreign code may last.
     call_time_max: Duration,
@@ -209,7 +209,7 @@ impl RelayThread {
 impl Relay {
     pub(crate) fn new(inlet: Arc<Inlet>, router: Arc<Router>, clock: Arc<dyn Clock>) -> Relay {
         let now = clock.now();
-        let held = Arc::new(Held { inlet: Arc::clone(&inlet), tickets: Mutex::default() });
+        let held = Arc::new(WaitingTickets { inlet: Arc::clone(&inlet), tickets: Mutex::default() });
         let tenure = Arc::new(Tenure::new());
         Relay { inlet, router, clock, held, tenure, epoch: now, next_balance: now, in_vain: 0 }
     }
@@ -333,7 +333,7 @@ impl Relay {
         if !decided && let Err(error) = contain(|| self.decide(&mut ticket, now)).map_err(panicked).flatten() {
             return self.end(ticket, error);
         }
-        let next = |task: &mut Task| contain(|| self.router.next_stop(task)).ok().flatten();
+        let next = |task: &mut OpRequest| contain(|| self.router.next_stop(task)).ok().flatten();
         let Some(lane) = ticket.question_mut().and_then(next) else {
             return self.end(ticket, Error::ShuttingDown);
         };

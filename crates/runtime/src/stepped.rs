@@ -9,7 +9,7 @@ use panoply_core::clock::Clock;
 use panoply_core::{Absence, Backend, Op, OpenOptions, Value};
 
 use crate::batcher::Batching;
-use crate::device_worker::driver::{Driver, Opener, Step};
+use crate::device_worker::driver::{Driver, DriverStep, Opener};
 use crate::device_worker::{WorkerLimits, WorkerReport};
 use crate::health::HealthRules;
 use crate::lane::{Inlet, Lane, LaneSetup};
@@ -19,7 +19,7 @@ use crate::relay::Relay;
 use crate::router::{Exploration, Router};
 
 /// The devices of one backend, their workers and the relay.
-pub struct Stepped {
+pub struct SteppedBackend {
     entrance: Entrance,
     relay: Relay,
     workers: Vec<SteppedWorker>,
@@ -38,14 +38,14 @@ pub struct Entrance {
     clock: Arc<dyn Clock>,
 }
 
-impl Stepped {
+impl SteppedBackend {
     /// A runtime over the devices of `backend`. `setup` is called for each of them.
     pub fn new(
         backend: &Arc<dyn Backend>,
         clock: &Arc<dyn Clock>,
         rules: &HealthRules,
         mut setup: impl FnMut() -> (WorkerLimits, Batching),
-    ) -> Result<Stepped, Absence> {
+    ) -> Result<SteppedBackend, Absence> {
         let (inlet, router) = (Arc::new(Inlet::new()), Arc::new(Router::new(Exploration::default())));
         let relay = Relay::new(Arc::clone(&inlet), Arc::clone(&router), Arc::clone(clock));
         let mut workers = Vec::new();
@@ -68,7 +68,7 @@ impl Stepped {
             let driver = Driver::new(Arc::clone(&lane), opener, clock.now());
             workers.push(SteppedWorker { lane, driver, lives: true });
         }
-        Ok(Stepped { entrance: Entrance { router, clock: Arc::clone(clock) }, relay, workers })
+        Ok(SteppedBackend { entrance: Entrance { router, clock: Arc::clone(clock) }, relay, workers })
     }
 
     /// Where ops are sent.
@@ -79,7 +79,7 @@ impl Stepped {
     /// Makes the worker of one device take a step, unless it has ended.
     pub fn step_worker(&mut self, device: usize) {
         if let Some(worker) = self.workers.get_mut(device).filter(|worker| worker.lives) {
-            worker.lives = worker.driver.step(Duration::ZERO) != Step::Exit;
+            worker.lives = worker.driver.step(Duration::ZERO) != DriverStep::Exit;
         }
     }
 

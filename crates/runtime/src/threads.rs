@@ -59,12 +59,12 @@ impl Owner {
 /// A thread that was started.
 pub struct Thread {
     id: ThreadId,
-    end: Arc<End>,
+    end: Arc<ThreadEnd>,
 }
 
 /// The end of a thread.
 #[derive(Default)]
-struct End {
+struct ThreadEnd {
     over: AtomicBool,
     panic: OnceLock<String>,
 }
@@ -72,7 +72,7 @@ struct End {
 /// Starts a thread. A panic ends only this thread, and its message is kept.
 pub fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> std::io::Result<Thread> {
     address_space::check_room_for_thread()?;
-    let end = Arc::new(End::default());
+    let end = Arc::new(ThreadEnd::default());
     let there = Arc::clone(&end);
     let started = std::thread::Builder::new().name(name).spawn(move || {
         if let Err(message) = contain(body) {

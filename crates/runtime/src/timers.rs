@@ -26,7 +26,7 @@ const STOP_GRACE: Duration = Duration::from_millis(500);
 pub(crate) struct Timers {
     owner: Owner,
     process: Process,
-    shared: Arc<Shared>,
+    shared: Arc<SharedTimers>,
 }
 
 /// An alarm that was set. It can be removed with `Timers::forget`.
@@ -37,7 +37,7 @@ pub(crate) struct Alarm {
 }
 
 #[derive(Default)]
-struct Shared {
+struct SharedTimers {
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -58,7 +58,7 @@ struct State {
 
 impl Timers {
     pub(crate) fn new(owner: Owner) -> Timers {
-        Timers { owner, process: Process::current(), shared: Arc::new(Shared::default()) }
+        Timers { owner, process: Process::current(), shared: Arc::new(SharedTimers::default()) }
     }
 
     /// Wakes `waker` at this time. `None` if the timers have been stopped: the waker is called at
@@ -139,7 +139,7 @@ impl Timers {
     }
 }
 
-impl Shared {
+impl SharedTimers {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
@@ -180,9 +180,9 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::task::Wake;
 
-    struct Counts(AtomicUsize);
+    struct WakeCounter(AtomicUsize);
 
-    impl Wake for Counts {
+    impl Wake for WakeCounter {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, Ordering::SeqCst);
         }
@@ -198,7 +198,7 @@ mod tests {
             }
         }
         let (go_on, receiver) = std::sync::mpsc::channel();
-        let (timers, counts) = (Timers::new(Owner::new()), Arc::new(Counts(AtomicUsize::new(0))));
+        let (timers, counts) = (Timers::new(Owner::new()), Arc::new(WakeCounter(AtomicUsize::new(0))));
         let now = Instant::now();
         timers.wake_at(now, &Waker::from(Arc::new(Once(Mutex::new(Some(receiver))))));
         timers.wake_at(now + Duration::from_millis(5), &Waker::from(Arc::clone(&counts)));
@@ -216,15 +216,15 @@ mod tests {
 
     #[test]
     fn wakers_that_do_not_return_keep_so_many_threads_and_no_more() {
-        struct Blocks(Arc<Mutex<()>>, Arc<Counts>);
+        struct Blocks(Arc<Mutex<()>>, Arc<WakeCounter>);
         impl Wake for Blocks {
             fn wake(self: Arc<Self>) {
                 self.1.0.fetch_add(1, Ordering::SeqCst);
                 drop(self.0.lock());
             }
         }
-        let (gate, entered) = (Arc::new(Mutex::new(())), Arc::new(Counts(AtomicUsize::new(0))));
-        let (timers, counts) = (Timers::new(Owner::new()), Arc::new(Counts(AtomicUsize::new(0))));
+        let (gate, entered) = (Arc::new(Mutex::new(())), Arc::new(WakeCounter(AtomicUsize::new(0))));
+        let (timers, counts) = (Timers::new(Owner::new()), Arc::new(WakeCounter(AtomicUsize::new(0))));
         let blocks = Waker::from(Arc::new(Blocks(Arc::clone(&gate), Arc::clone(&entered))));
         let closed = gate.lock().unwrap();
         (0..1000).for_each(|_| _ = timers.wake_at(Instant::now(), &blocks));
@@ -259,14 +259,14 @@ mod tests {
         }
     }
 
-    fn wait_for(counts: &Counts, wanted: usize) {
+    fn wait_for(counts: &WakeCounter, wanted: usize) {
         let woken = || counts.0.load(Ordering::SeqCst) == wanted;
         assert!(threads::wait_until(Duration::from_secs(10), woken), "{} of {wanted}", counts.0.load(Ordering::SeqCst));
     }
 
     #[test]
     fn alarms_that_were_taken_back_are_gone_and_the_others_ring() {
-        let (timers, counts) = (Timers::new(Owner::new()), Arc::new(Counts(AtomicUsize::new(0))));
+        let (timers, counts) = (Timers::new(Owner::new()), Arc::new(WakeCounter(AtomicUsize::new(0))));
         let waker = Waker::from(Arc::clone(&counts));
         let far = Instant::now() + Duration::from_secs(3600);
         let alarms: Vec<Alarm> = (0..1000).map(|_| timers.wake_at(far, &waker).unwrap()).collect();
@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn a_waker_that_panics_stops_nobody_elses_alarm() {
-        let (timers, counts) = (Timers::new(Owner::new()), Arc::new(Counts(AtomicUsize::new(0))));
+        let (timers, counts) = (Timers::new(Owner::new()), Arc::new(WakeCounter(AtomicUsize::new(0))));
         let soon = || Instant::now() + Duration::from_millis(1);
         for round in 1..=3 {
             timers.wake_at(soon(), &Waker::from(Arc::new(Panics)));
@@ -296,14 +296,14 @@ mod tests {
 
     #[test]
     fn the_timers_can_be_stopped_on_their_own_thread() {
-        struct Stops(Arc<Timers>, Arc<Counts>);
+        struct Stops(Arc<Timers>, Arc<WakeCounter>);
         impl Wake for Stops {
             fn wake(self: Arc<Self>) {
                 drop(self.0.stop());
                 self.1.0.fetch_add(1, Ordering::SeqCst);
             }
         }
-        let (timers, counts) = (Arc::new(Timers::new(Owner::new())), Arc::new(Counts(AtomicUsize::new(0))));
+        let (timers, counts) = (Arc::new(Timers::new(Owner::new())), Arc::new(WakeCounter(AtomicUsize::new(0))));
         let stops = Stops(Arc::clone(&timers), Arc::clone(&counts));
         timers.wake_at(Instant::now(), &Waker::from(Arc::new(stops)));
         wait_for(&counts, 1);

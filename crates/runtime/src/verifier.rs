@@ -29,11 +29,11 @@ use panoply_lockfree::foreign::contain;
 use crate::errands::Errands;
 use crate::health::Circuit;
 use crate::lane::Lane;
-use crate::lane::opinions::{HandedOut, Job, Opinions};
+use crate::lane::opinions::{AnswerFollowUp, Opinions, PendingVerification};
 use crate::options::{FallbackPolicy, Priority, Wishes};
 use crate::pending::{Deadline, Pending};
 use crate::router::Router;
-use crate::router::dispatch::Sent;
+use crate::router::dispatch::Dispatch;
 use crate::threads::{Owner, Thread};
 use crate::time::nanoseconds;
 use crate::timers::Timers;
@@ -50,7 +50,7 @@ pub(crate) struct Verifier {
     errands: Arc<Errands>,
     /// The job that is being compared. Locked only briefly, by the thread and by the supervisor's
     /// look.
-    current: Mutex<Option<Job>>,
+    current: Mutex<Option<PendingVerification>>,
     /// Whether the answer that the thread compares was taken away.
     stuck: AtomicBool,
 }
@@ -66,7 +66,7 @@ impl VerifierThread {
     /// Hands out every answer. If the thread does not end within `grace`, it is left behind inside
     /// a backend, and the answer that it compares is handed out too.
     #[must_use = "what is foreign is called when this is dropped"]
-    pub(crate) fn end(self, grace: Duration) -> Vec<HandedOut> {
+    pub(crate) fn end(self, grace: Duration) -> Vec<AnswerFollowUp> {
         let mut remains = self.verifier.end();
         if !self.thread.ends_within(grace) {
             remains.extend(self.verifier.take_over(|_| true));
@@ -91,23 +91,23 @@ struct Case {
 }
 
 /// Why there is no second answer.
-enum Unanswered {
+enum MissingAnswer {
     Failed(Error),
     /// No device was asked, for this reason.
     Skipped(String),
 }
 
-impl From<Error> for Unanswered {
-    fn from(error: Error) -> Unanswered {
-        Unanswered::Failed(error)
+impl From<Error> for MissingAnswer {
+    fn from(error: Error) -> MissingAnswer {
+        MissingAnswer::Failed(error)
     }
 }
 
-impl fmt::Display for Unanswered {
+impl fmt::Display for MissingAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Unanswered::Failed(error) => error.fmt(f),
-            Unanswered::Skipped(reason) => f.write_str(reason),
+            MissingAnswer::Failed(error) => error.fmt(f),
+            MissingAnswer::Skipped(reason) => f.write_str(reason),
         }
     }
 }
@@ -163,7 +163,7 @@ impl Verifier {
 
     /// Refuses jobs from now on. Waiting answers are handed out uncompared.
     #[must_use = "what is foreign is called when this is dropped"]
-    fn end(&self) -> Vec<HandedOut> {
+    fn end(&self) -> Vec<AnswerFollowUp> {
         self.opinions.close();
         let waiting = std::iter::from_fn(|| self.opinions.queue.pop());
         waiting.map(|job| skip(job, "the runtime is shutting down")).collect()
@@ -171,13 +171,13 @@ impl Verifier {
 
     /// Hands out the answers that a thread holds up because it does not return from a backend.
     #[must_use = "what is foreign is called when this is dropped"]
-    pub(crate) fn look(&self, now: Instant) -> Vec<HandedOut> {
+    pub(crate) fn look(&self, now: Instant) -> Vec<AnswerFollowUp> {
         self.take_over(|job| now.saturating_duration_since(job.until) > LATE_MAX)
     }
 
     /// Hands out the answer that the thread compares, if it is late, and then all answers that wait
     /// behind it.
-    fn take_over(&self, is_late: impl FnOnce(&mut Job) -> bool) -> Vec<HandedOut> {
+    fn take_over(&self, is_late: impl FnOnce(&mut PendingVerification) -> bool) -> Vec<AnswerFollowUp> {
         let late = {
             let mut current = self.current();
             let late = current.take_if(is_late);
@@ -190,18 +190,18 @@ impl Verifier {
         late.into_iter().chain(waiting).map(|job| skip(job, "no other device answered in time")).collect()
     }
 
-    fn current(&self) -> MutexGuard<'_, Option<Job>> {
+    fn current(&self) -> MutexGuard<'_, Option<PendingVerification>> {
         self.current.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// Takes back the answer that was compared. `None` if it was handed out meanwhile.
-    fn take_back(&self) -> Option<Job> {
+    fn take_back(&self) -> Option<PendingVerification> {
         let mut current = self.current();
         self.stuck.store(false, Ordering::Release);
         current.take()
     }
 
-    fn judge(&self, mut job: Job) {
+    fn judge(&self, mut job: PendingVerification) {
         if job.ticket.is_cancelled() {
             return self.errands.drop_all([skip(job, "nobody waits for its answer")]);
         }
@@ -220,7 +220,7 @@ impl Verifier {
     }
 
     /// Hands out the right answer, as far as it is known and the caller's policy allows.
-    fn conclude(&self, job: Job, case: &Case, judgement: Judgement) -> HandedOut {
+    fn conclude(&self, job: PendingVerification, case: &Case, judgement: Judgement) -> AnswerFollowUp {
         match judgement {
             Judgement::Agreed { with } => job.confirm(Verification::Agreed { with }),
             Judgement::Skipped { reason } => job.confirm(Verification::Skipped { reason }),
@@ -251,7 +251,7 @@ impl Verifier {
         let allowed = case.wishes.elsewhere & self.sound() & !self.hardware(&case.lane);
         let second = match self.ask(case, allowed) {
             Ok(second) => second,
-            Err(Unanswered::Failed(error @ Error::Rejected { .. })) => {
+            Err(MissingAnswer::Failed(error @ Error::Rejected { .. })) => {
                 return self.ask_about_rejection(case, allowed, &first, &error);
             }
             Err(unanswered) => return skipped(&unanswered),
@@ -333,11 +333,13 @@ impl Verifier {
 
     /// Runs the op again on one of these lanes, with its output on the host, if there is time for
     /// it.
-    fn ask(&self, case: &Case, allowed: u64) -> Result<Outcome<Value>, Unanswered> {
+    fn ask(&self, case: &Case, allowed: u64) -> Result<Outcome<Value>, MissingAnswer> {
         let now = Instant::now();
         let in_budget = self.slots(|lane| lane.may_compare(now));
         if allowed != 0 && allowed & in_budget == 0 {
-            return Err(Unanswered::Skipped("comparisons have had their share of the other devices' time".to_owned()));
+            return Err(MissingAnswer::Skipped(
+                "comparisons have had their share of the other devices' time".to_owned(),
+            ));
         }
         let allowed = allowed & in_budget;
         let forecast = self.router.choose(&case.op, &Verifier::wishes(case, allowed), now)?.forecast;
@@ -351,7 +353,7 @@ impl Verifier {
         if expected_ns > nanoseconds(left) as f32 {
             let (device, expected) = (lane.info.id, Duration::from_nanos(expected_ns as u64));
             let reason = format!("a comparison on {device} would take about {expected:.1?}, longer than {left:.1?}");
-            return Err(Unanswered::Skipped(reason));
+            return Err(MissingAnswer::Skipped(reason));
         }
         let answer = self.send(case.op.clone(), case, allowed & (1 << lane.number));
         match &answer {
@@ -381,7 +383,7 @@ impl Verifier {
         let bytes = op.input_bytes();
         let deadline = Some(Deadline::new(case.until, &self.timers));
         let wishes = Verifier::wishes(case, allowed);
-        let Sent { receiver, lane, unsent } = self.router.send(op, wishes, Instant::now(), true)?;
+        let Dispatch { receiver, lane, unsent } = self.router.send(op, wishes, Instant::now(), true)?;
         Pending::sent(receiver, lane, unsent, deadline, bytes, Ok).with_report().wait()
     }
 
@@ -421,7 +423,7 @@ impl Verifier {
 }
 
 impl Case {
-    fn of(job: &mut Job) -> Option<Case> {
+    fn of(job: &mut PendingVerification) -> Option<Case> {
         let (value, lane, until) = (job.value.clone(), Arc::clone(&job.lane), job.until);
         let task = job.ticket.question_mut()?;
         Some(Case { op: task.op.clone()?, value, wishes: task.wishes, lane, until })
@@ -434,6 +436,6 @@ fn guessed_ns(guess: FirstGuess, work_log2: f32) -> f32 {
     if guessed.is_finite() { guessed.max(0.0) } else { 0.0 }
 }
 
-fn skip(job: Job, reason: &str) -> HandedOut {
+fn skip(job: PendingVerification, reason: &str) -> AnswerFollowUp {
     job.confirm(Verification::Skipped { reason: reason.to_owned() })
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use panoply_conformance::virtual_device::{Fault, Script, VirtualBackend, VirtualControl};
 use panoply_core::op::compute::{ComputeOp, Transfer, Transpose};
 use panoply_core::{
-    Absence, Api, Backend, DType, DeviceId, DeviceInfo, Engine, Error, ErrorKind, Finished, Health, Item, Location,
+    Absence, Api, Backend, DType, DeviceId, DeviceInfo, Engine, Error, ErrorKind, FinishedOp, Health, Item, Location,
     MemoryStats, Op, OpenOptions, Result, Support, Tensor, Value,
 };
 use panoply_cpu::CpuBackend;
@@ -44,8 +44,8 @@ fn expect_right(answer: panoply_core::Result<Tensor>) {
 fn each_fault_is_a_typed_error_and_the_next_op_succeeds() {
     // A generous limit: a panic that prints its backtrace is slow on a busy machine.
     let (runtime, control) = runtime(Script::new(), WorkerLimits { op_time_max: Duration::from_secs(1), ..limits() });
-    type Expected = fn(&Error) -> bool;
-    let faults: [(Fault, Expected); 8] = [
+    type ErrorCheck = fn(&Error) -> bool;
+    let faults: [(Fault, ErrorCheck); 8] = [
         (Fault::Error, |error| matches!(error, Error::DeviceFault { .. })),
         (Fault::OutOfMemory, |error| matches!(error, Error::OutOfMemory { .. })),
         (Fault::Lost, |error| matches!(error, Error::DeviceLost { .. })),
@@ -360,7 +360,7 @@ impl Backend for Astray {
     }
 }
 
-struct AstrayEngine(Box<dyn Engine>, Vec<Finished>);
+struct AstrayEngine(Box<dyn Engine>, Vec<FinishedOp>);
 
 impl Engine for AstrayEngine {
     fn info(&self) -> &DeviceInfo {
@@ -374,12 +374,12 @@ impl Engine for AstrayEngine {
         for item in copies {
             let mut input = None;
             item.op.for_each_tensor(&mut |tensor| input = Some(tensor.clone()));
-            self.1.push(Finished::alone(item, Ok(Value::Tensor(input.unwrap()))));
+            self.1.push(FinishedOp::alone(item, Ok(Value::Tensor(input.unwrap()))));
         }
         self.0.submit(&mut { others });
     }
 
-    fn poll(&mut self, finished: &mut Vec<Finished>, wait_max: Duration) -> usize {
+    fn poll(&mut self, finished: &mut Vec<FinishedOp>, wait_max: Duration) -> usize {
         finished.append(&mut self.1);
         self.0.poll(finished, if finished.is_empty() { wait_max } else { Duration::ZERO })
     }

@@ -175,10 +175,10 @@ fn what_was_learned_can_be_asked_for_in_a_fork() {
     assert_eq!(right, Some(true));
 }
 
-type Shared = Arc<std::sync::OnceLock<std::sync::Weak<WorkerPool<Forks>>>>;
+type SharedPool = Arc<std::sync::OnceLock<std::sync::Weak<WorkerPool<Forks>>>>;
 
 /// Forks on request.
-struct Forks(Shared);
+struct Forks(SharedPool);
 
 impl Worker for Forks {
     type Message = bool;
@@ -207,7 +207,7 @@ impl Worker for Forks {
 
 #[test]
 fn a_fork_inside_a_worker_refuses_and_goes_on() {
-    let shared: Shared = Arc::default();
+    let shared: SharedPool = Arc::default();
     let own = Arc::clone(&shared);
     let options = PoolOptions { workers: 2, ..PoolOptions::default() };
     let pool = Arc::new(WorkerPool::start(options, move |_| Forks(Arc::clone(&own))).unwrap());

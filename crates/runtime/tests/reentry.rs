@@ -33,12 +33,12 @@ type Hook = Box<dyn Fn() + Send>;
 
 /// A virtual device whose backend calls a hook during the search for devices, and claims that the
 /// last device knows extension ops.
-struct Hooked {
+struct HookedBackend {
     inner: VirtualBackend,
     hook: Arc<Mutex<Option<Hook>>>,
 }
 
-impl Backend for Hooked {
+impl Backend for HookedBackend {
     fn api(&self) -> Api {
         self.inner.api()
     }
@@ -71,7 +71,7 @@ fn world(devices: u32, limits: WorkerLimits) -> World {
     let inner = (0..devices)
         .fold(VirtualBackend::new(Arc::new(CpuBackend::new())), |all, _| all.device(Script::new().resident()));
     let (first, hook) = (inner.control(0).unwrap(), Arc::default());
-    let backend = Arc::new(Hooked { inner, hook: Arc::clone(&hook) });
+    let backend = Arc::new(HookedBackend { inner, hook: Arc::clone(&hook) });
     let limits = WorkerLimits { reopen_wait_min: Duration::from_millis(1), ..limits };
     let builder = Runtime::builder().backend(backend).limits(limits).fallback(FallbackPolicy::None);
     World { runtime: Arc::new(builder.build().unwrap()), first, hook }
@@ -96,16 +96,16 @@ impl Wake for Asks {
     }
 }
 
-type Awaited = Pin<Box<Pending<Tensor>>>;
+type BoxedPending = Pin<Box<Pending<Tensor>>>;
 
-fn awaited(runtime: &Arc<Runtime>, asks: &Arc<Asks>) -> Awaited {
+fn awaited(runtime: &Arc<Runtime>, asks: &Arc<Asks>) -> BoxedPending {
     let mut pending = Box::pin(runtime.run(op()));
     assert!(pending.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::clone(asks)))).is_pending());
     pending
 }
 
 /// The first device does not answer for a while, and ops wait in its queue and for room in it.
-fn crowd(world: &World) -> (Arc<Asks>, Vec<Awaited>) {
+fn crowd(world: &World) -> (Arc<Asks>, Vec<BoxedPending>) {
     world.first.inject(Fault::Block(Duration::from_secs(2)));
     let asks = Arc::new(Asks(Arc::downgrade(&world.runtime), AtomicUsize::new(0)));
     let ops = (0..8).map(|_| awaited(&world.runtime, &asks)).collect();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use panoply_core::op::compute::Transpose;
 use panoply_core::{
-    Absence, Api, Backend, DeviceInfo, Engine, Error, Finished, Health, Item, MemoryStats, Op, OpenOptions, Result,
+    Absence, Api, Backend, DeviceInfo, Engine, Error, FinishedOp, Health, Item, MemoryStats, Op, OpenOptions, Result,
     Support, Tensor,
 };
 use panoply_cpu::CpuBackend;
@@ -124,7 +124,7 @@ impl Engine for StuckEngine {
         self.0.submit(batch);
     }
 
-    fn poll(&mut self, finished: &mut Vec<Finished>, wait_max: Duration) -> usize {
+    fn poll(&mut self, finished: &mut Vec<FinishedOp>, wait_max: Duration) -> usize {
         if self.1.call(Call::Poll) {
             std::panic::resume_unwind(Box::new("asked to fail"));
         }

@@ -311,15 +311,15 @@ fn small_limits_make_try_run_take_the_next_best() {
 
 /// A virtual backend under another API's name, so that one piece of hardware is visible through two
 /// APIs.
-struct Relabelled(VirtualBackend);
+struct RelabelledBackend(VirtualBackend);
 
-impl Relabelled {
+impl RelabelledBackend {
     fn inside(&self, device: &DeviceInfo) -> DeviceInfo {
         DeviceInfo { id: DeviceId { api: Api::SIMULATED, index: device.id.index }, ..device.clone() }
     }
 }
 
-impl Backend for Relabelled {
+impl Backend for RelabelledBackend {
     fn api(&self) -> Api {
         Api::VULKAN
     }
@@ -345,7 +345,7 @@ fn one_gpu_behind_two_apis_counts_once() {
     let (slow, slow_control) = virtual_devices([latency(2000).pci_address(address)]);
     let runtime = Runtime::builder()
         .backend(Arc::new(fast))
-        .backend(Arc::new(Relabelled(slow)))
+        .backend(Arc::new(RelabelledBackend(slow)))
         .exploration(Exploration { one_in: 1000, first: 2 })
         .build()
         .unwrap();

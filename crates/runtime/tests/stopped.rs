@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use panoply_core::op::compute::Transpose;
 use panoply_core::sink::sink;
 use panoply_core::{
-    Absence, Api, Backend, Bytes, DeviceInfo, Engine, Finished, Health, Item, MemoryStats, Op, OpenOptions, Result,
+    Absence, Api, Backend, Bytes, DeviceInfo, Engine, FinishedOp, Health, Item, MemoryStats, Op, OpenOptions, Result,
     Support, Tensor,
 };
 use panoply_cpu::CpuBackend;
@@ -59,7 +59,7 @@ impl Engine for SlowEngine {
     fn submit(&mut self, batch: &mut Vec<Item>) {
         self.held.extend(batch.drain(..).map(|item| (item, LOOKS)));
     }
-    fn poll(&mut self, finished: &mut Vec<Finished>, wait_max: Duration) -> usize {
+    fn poll(&mut self, finished: &mut Vec<FinishedOp>, wait_max: Duration) -> usize {
         std::thread::sleep(Duration::from_millis(1));
         self.held.iter_mut().for_each(|(_, left)| *left -= 1);
         let mut batch: Vec<Item> = self.held.extract_if(.., |(_, left)| *left == 0).map(|(item, _)| item).collect();

@@ -23,7 +23,7 @@ use panoply_runtime::{
     WorkerPool, WorkerState,
 };
 use support::{eventually, poll_for, unpark};
-use traps::{Listener, PLACES, Place, TrappedBackend, Traps};
+use traps::{CallSite, Listener, PLACES, TrappedBackend, Traps};
 
 const OPS: usize = 24;
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -72,7 +72,7 @@ fn expect_right(answer: panoply_core::Result<Tensor>) {
 }
 
 /// Waits until the devices serve again, then checks that they do.
-fn expect_service(runtime: &Runtime, traps: &Arc<Traps>, place: Place) {
+fn expect_service(runtime: &Runtime, traps: &Arc<Traps>, place: CallSite) {
     let plain = Tensor::from_slice(&[0.0_f32, 1.0, 2.0, 3.0, 4.0, 5.0], [2, 3]).unwrap();
     let served = || (0..8).all(|_| runtime.run(Transpose::new(&plain)).wait().is_ok());
     eventually(&format!("service after a panic at {place:?}"), served);
@@ -83,7 +83,7 @@ fn expect_service(runtime: &Runtime, traps: &Arc<Traps>, place: Place) {
 }
 
 /// Checks that every accepted op is on the books exactly once.
-fn expect_balance(runtime: &Runtime, place: Place) {
+fn expect_balance(runtime: &Runtime, place: CallSite) {
     for worker in runtime.workers() {
         let counters = worker.counters;
         let ended = counters.completed + counters.failed + counters.cancelled + counters.moved;
@@ -94,14 +94,14 @@ fn expect_balance(runtime: &Runtime, place: Place) {
 
 /// Runs ops of every kind while calls at one place panic: awaited, with deadlines, dropped, copied
 /// to the host, and on failing devices. Returns how many calls panicked.
-fn ops_over_a_trap(place: Place, times: u32, policy: FallbackPolicy) -> u64 {
+fn ops_over_a_trap(place: CallSite, times: u32, policy: FallbackPolicy) -> u64 {
     let traps = traps();
     let script = || Script::new().latency(Duration::from_micros(30)).compiles(Duration::from_micros(10)).resident();
     let (runtime, controls) = runtime(vec![script(), script()], &traps, policy);
     let resident = runtime.run(Transpose::new(&traps::matrix(&traps))).wait().unwrap();
     let before = traps.sprung();
     traps.arm(place, times);
-    if place == Place::Discover {
+    if place == CallSite::Discover {
         // A search that fails says nothing about the existing devices.
         assert_eq!(runtime.rediscover().unwrap(), []);
     }
@@ -163,7 +163,10 @@ fn a_panic_at_any_place_costs_no_op_its_outcome() {
     }
     // `supports` is asked for a reason only when no device can run an op, and no kernel stays cold
     // for long.
-    assert!(never.iter().all(|place| matches!(place, Place::Supports | Place::WarmUp)), "never called: {never:?}");
+    assert!(
+        never.iter().all(|place| matches!(place, CallSite::Supports | CallSite::WarmUp)),
+        "never called: {never:?}"
+    );
 }
 
 /// Extreme limits and rules: the next ops are served, and a shutdown drains.

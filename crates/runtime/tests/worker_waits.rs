@@ -12,10 +12,10 @@ use panoply_runtime::{Envelope, PoolOptions, Worker, WorkerError, WorkerPool};
 /// Long enough for every single wait that ends, on a loaded machine too.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-type Shared = Arc<OnceLock<Weak<WorkerPool<Caller>>>>;
+type SharedPool = Arc<OnceLock<Weak<WorkerPool<Caller>>>>;
 
 /// Calls its own pool on request.
-struct Caller(Shared);
+struct Caller(SharedPool);
 
 enum Do {
     Nothing,
@@ -76,7 +76,7 @@ impl Worker for Caller {
 }
 
 fn pool(workers: usize) -> Arc<WorkerPool<Caller>> {
-    let shared: Shared = Arc::default();
+    let shared: SharedPool = Arc::default();
     let options = PoolOptions { workers, queue_depth_max: 4, ..PoolOptions::default() };
     let own = Arc::clone(&shared);
     let pool = Arc::new(WorkerPool::start(options, move |_| Caller(Arc::clone(&own))).unwrap());

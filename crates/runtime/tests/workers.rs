@@ -30,7 +30,7 @@ enum Say {
 }
 
 #[derive(Debug, PartialEq)]
-enum Answer {
+enum WorkerReply {
     Number(u64),
     Index(usize),
     Envelope { id: u64, source: Option<u32>, target: u32, stamped: bool },
@@ -38,22 +38,22 @@ enum Answer {
 
 impl Worker for Recorder {
     type Message = Say;
-    type Reply = Answer;
+    type Reply = WorkerReply;
 
-    fn handle(&mut self, envelope: Envelope<Say>) -> Result<Answer, BoxError> {
+    fn handle(&mut self, envelope: Envelope<Say>) -> Result<WorkerReply, BoxError> {
         self.seen.set(self.seen.get() + 1);
         self.handled.fetch_add(1, Ordering::Relaxed);
         let Envelope { id, source, target, sent_at, message } = envelope;
         Ok(match message {
-            Say::Count => Answer::Number(self.seen.get()),
-            Say::Key(_) => Answer::Index(self.index),
+            Say::Count => WorkerReply::Number(self.seen.get()),
+            Say::Key(_) => WorkerReply::Index(self.index),
             Say::Fail => return Err("asked to fail".into()),
             Say::Panic => panic!("asked to panic"),
             Say::Sleep(time) => {
                 std::thread::sleep(time);
-                Answer::Number(0)
+                WorkerReply::Number(0)
             }
-            Say::Envelope => Answer::Envelope { id, source, target, stamped: sent_at.is_some() },
+            Say::Envelope => WorkerReply::Envelope { id, source, target, stamped: sent_at.is_some() },
         })
     }
 }
@@ -117,24 +117,24 @@ fn requests_get_typed_answers_in_order() {
     let (pool, _) = pool(PoolOptions { timestamps: true, ..options(1) });
     let replies: Vec<_> = (0..100).map(|_| pool.request(Say::Count).unwrap()).collect();
     for (number, reply) in replies.into_iter().enumerate() {
-        assert_eq!(reply.wait().unwrap(), Answer::Number(number as u64 + 1));
+        assert_eq!(reply.wait().unwrap(), WorkerReply::Number(number as u64 + 1));
     }
     let answer = pool.request_to(0, Say::Envelope).unwrap().wait().unwrap();
-    assert_eq!(answer, Answer::Envelope { id: 101, source: None, target: 0, stamped: true });
+    assert_eq!(answer, WorkerReply::Envelope { id: 101, source: None, target: 0, stamped: true });
     assert_eq!(pool.request_to(1, Say::Count).err(), Some(WorkerError::NoSuchWorker { worker: 1, workers: 1 }));
 }
 
 #[test]
 fn a_panic_and_an_error_restart_the_worker_and_lose_nothing_behind_them() {
     let (pool, handled) = pool(options(1));
-    assert_eq!(pool.request(Say::Count).unwrap().wait().unwrap(), Answer::Number(1));
+    assert_eq!(pool.request(Say::Count).unwrap().wait().unwrap(), WorkerReply::Number(1));
     let failing = [pool.request(Say::Panic).unwrap(), pool.request(Say::Fail).unwrap()];
     let behind: Vec<_> = (0..10).map(|_| pool.request(Say::Count).unwrap()).collect();
     let [panicked, failed] = failing.map(|reply| reply.wait().unwrap_err());
     assert!(matches!(&panicked, WorkerError::Panicked { reason, .. } if reason == "asked to panic"), "{panicked:?}");
     assert!(matches!(&failed, WorkerError::Failed { reason, .. } if reason == "asked to fail"), "{failed:?}");
     for (number, reply) in behind.into_iter().enumerate() {
-        assert_eq!(reply.wait().unwrap(), Answer::Number(number as u64 + 1), "a new worker starts from nothing");
+        assert_eq!(reply.wait().unwrap(), WorkerReply::Number(number as u64 + 1), "a new worker starts from nothing");
     }
     assert_eq!((pool.health()[0].restarts, handled.load(Ordering::Relaxed)), (2, 13));
     assert_eq!(pool.health()[0].status, WorkerStatus::Running);
@@ -166,7 +166,7 @@ fn a_pause_keeps_messages_and_resume_handles_them() {
     assert_eq!((handled.load(Ordering::Relaxed), pool.health()[0].queued), (0, 10));
     assert!(pool.health()[0].paused);
     pool.resume();
-    assert_eq!(pool.request(Say::Count).unwrap().wait().unwrap(), Answer::Number(11));
+    assert_eq!(pool.request(Say::Count).unwrap().wait().unwrap(), WorkerReply::Number(11));
 }
 
 #[test]
@@ -224,7 +224,7 @@ fn partitioners_send_each_key_to_its_worker() {
     let pool = WorkerPool::start_partitioned(options(3), range, make).unwrap();
     for (key, worker) in [(0, 0), (9, 0), (10, 1), (19, 1), (20, 2), (u32::MAX, 2)] {
         let answer = pool.request_partitioned(Say::Key(key)).unwrap().wait().unwrap();
-        assert_eq!(answer, Answer::Index(worker), "key {key}");
+        assert_eq!(answer, WorkerReply::Index(worker), "key {key}");
     }
     let wrong = RangeBy::new(vec![10_u32], key).unwrap();
     let refused = WorkerPool::start_partitioned(options(3), wrong, make).err();
@@ -238,7 +238,7 @@ fn partitioners_send_each_key_to_its_worker() {
         let first: Vec<_> = (0..50).map(ask).collect();
         let again: Vec<_> = (0..50).map(ask).collect();
         assert_eq!(first, again);
-        assert!((0..3).all(|index| first.contains(&Answer::Index(index))));
+        assert!((0..3).all(|index| first.contains(&WorkerReply::Index(index))));
     }
 }
 
@@ -247,7 +247,7 @@ fn a_realtime_pool_runs_or_says_what_is_missing() {
     let options = PoolOptions { realtime: Some(RealtimePriority::SIGNAL), ..options(1) };
     let make = |index| Recorder { index, seen: Rc::default(), handled: Arc::default() };
     match WorkerPool::start(options, make) {
-        Ok(pool) => assert_eq!(pool.request(Say::Count).unwrap().wait().unwrap(), Answer::Number(1)),
+        Ok(pool) => assert_eq!(pool.request(Say::Count).unwrap().wait().unwrap(), WorkerReply::Number(1)),
         Err(error) => {
             println!("not permitted here: {error}");
             assert!(

@@ -65,7 +65,7 @@ pub struct Repository {
     runtime: Arc<Runtime>,
     folder: PathBuf,
     options: RepositoryOptions,
-    models: Mutex<HashMap<(String, u64), Arc<Entry>>>,
+    models: Mutex<HashMap<(String, u64), Arc<ModelEntry>>>,
     clock: AtomicU64,
     process: Process,
 }
@@ -74,7 +74,7 @@ pub struct Repository {
 const REPOSITORY: &str = "the folder of models";
 
 #[derive(Default)]
-struct Entry {
+struct ModelEntry {
     used: AtomicU64,
     weight_bytes: AtomicU64,
     server: Mutex<Option<Arc<Server>>>,
@@ -154,7 +154,8 @@ impl Repository {
         let is_loaded = |version: u64| {
             let entry = locked(&self.models).get(&(name.to_owned(), version)).cloned();
             // In a fork `get` below refuses.
-            let is_some = |entry: Arc<Entry>| process::lock(&entry.server, self.process).is_some_and(|it| it.is_some());
+            let is_some =
+                |entry: Arc<ModelEntry>| process::lock(&entry.server, self.process).is_some_and(|it| it.is_some());
             entry.is_some_and(is_some)
         };
         let Some(newest) = newest.filter(|newest| !is_loaded(*newest)) else { return Ok(false) };
@@ -175,7 +176,7 @@ impl Repository {
     fn remove(&self, goes: impl Fn(&(String, u64)) -> bool) {
         let mut models = locked(&self.models);
         let keys: Vec<(String, u64)> = models.keys().filter(|key| goes(key)).cloned().collect();
-        let gone: Vec<Option<Arc<Entry>>> = keys.iter().map(|key| models.remove(key)).collect();
+        let gone: Vec<Option<Arc<ModelEntry>>> = keys.iter().map(|key| models.remove(key)).collect();
         drop(models);
         drop(gone);
     }
@@ -187,7 +188,7 @@ impl Repository {
         }
         let entries: Vec<_> =
             locked(&self.models).iter().map(|(key, entry)| (key.clone(), Arc::clone(entry))).collect();
-        let state = |((name, version), entry): ((String, u64), Arc<Entry>)| {
+        let state = |((name, version), entry): ((String, u64), Arc<ModelEntry>)| {
             let server = entry.server.try_lock().ok()?.clone()?;
             let weight_bytes = entry.weight_bytes.load(Ordering::Relaxed);
             Some(ModelState { name, version, weight_bytes, waiting: server.waiting() })
@@ -197,7 +198,7 @@ impl Repository {
         loaded
     }
 
-    fn load(&self, name: &str, version: u64, entry: &Entry) -> Result<Server> {
+    fn load(&self, name: &str, version: u64, entry: &ModelEntry) -> Result<Server> {
         let network = Network::load(file(&self.folder.join(name), version))?;
         let bytes = network.weight_bytes() as u64;
         self.make_room(name, version, bytes)?;
@@ -218,7 +219,7 @@ impl Repository {
         }
         // Declared before the lock, so that the lock is released before unloaded models answer
         // their accepted requests.
-        let mut gone: Vec<Arc<Entry>> = Vec::new();
+        let mut gone: Vec<Arc<ModelEntry>> = Vec::new();
         let mut models = locked(&self.models);
         loop {
             let others = models.iter().filter(|((known, at), _)| (known.as_str(), *at) != (name, version));

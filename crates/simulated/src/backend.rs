@@ -30,11 +30,11 @@ pub struct VirtualControl {
     healed: AtomicBool,
     warm: Mutex<HashSet<&'static str>>,
     pub(super) injected: Mutex<VecDeque<Fault>>,
-    pub(super) counts: Counts,
+    pub(super) counts: DeviceCounters,
 }
 
 #[derive(Default)]
-pub(super) struct Counts {
+pub(super) struct DeviceCounters {
     pub(super) opened: AtomicU64,
     pub(super) open_attempts: AtomicU64,
     pub(super) submitted: AtomicU64,
@@ -74,7 +74,7 @@ impl VirtualBackend {
             healed: AtomicBool::new(false),
             warm: Mutex::default(),
             injected: Mutex::default(),
-            counts: Counts::default(),
+            counts: DeviceCounters::default(),
         };
         self.devices.push(Arc::new(control));
         self

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use panoply_core::clock::Clock;
 use panoply_core::op::compute::{ComputeOp, Transfer};
 use panoply_core::{
-    BatchKey, Bytes, Describe, DeviceInfo, Engine, Error, Finished, Health, HostBufferMut, Item, Location, MemoryStats,
-    Op, PartMut, Result, Tensor, Value,
+    BatchKey, Bytes, Describe, DeviceInfo, Engine, Error, FinishedOp, Health, HostBufferMut, Item, Location,
+    MemoryStats, Op, PartMut, Result, Tensor, Value,
 };
 
 use crate::backend::VirtualControl;
@@ -30,7 +30,7 @@ pub(super) struct VirtualEngine {
 struct Flight {
     /// `None`: never.
     due: Option<Instant>,
-    done: Finished,
+    done: FinishedOp,
     twice: bool,
 }
 
@@ -68,7 +68,7 @@ impl VirtualEngine {
         let finish = start + own + transferred.unwrap_or_default();
         self.free_at = Some(finish);
         let due = (fault != Some(Fault::Hang)).then_some(finish);
-        let done = Finished { bytes_moved, transferred, ..Finished::alone(item, result) };
+        let done = FinishedOp { bytes_moved, transferred, ..FinishedOp::alone(item, result) };
         self.under_way.push_back(Flight { due, done, twice: fault == Some(Fault::Twice) });
     }
 
@@ -165,7 +165,7 @@ impl Engine for VirtualEngine {
         }
     }
 
-    fn poll(&mut self, finished: &mut Vec<Finished>, wait_max: Duration) -> usize {
+    fn poll(&mut self, finished: &mut Vec<FinishedOp>, wait_max: Duration) -> usize {
         let now = self.clock.now();
         if let Some(Flight { due, .. }) = self.under_way.front() {
             let wait = due.map_or(wait_max, |due| due.saturating_duration_since(now).min(wait_max));
@@ -178,7 +178,7 @@ impl Engine for VirtualEngine {
             if let Some(Flight { done, twice, .. }) = self.under_way.pop_front() {
                 if twice {
                     let again = Item { token: done.token, op: done.op.clone() };
-                    finished.push(Finished::alone(again, done.result.clone()));
+                    finished.push(FinishedOp::alone(again, done.result.clone()));
                 }
                 finished.push(done);
             }

@@ -31,7 +31,7 @@ const ANCHOR_BYTES_MAX: u64 = 4096;
 
 /// The relation of a store to its anchor, for a store that may be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Known {
+pub(crate) enum AnchorRelation {
     /// There is no anchor.
     Nothing,
     /// The anchor remembers an earlier point.
@@ -47,10 +47,10 @@ pub(crate) fn files(options: &Options, store: &[u8; 16]) -> Vec<PathBuf> {
 }
 
 /// Compares a store with one of its anchors: the store's history must contain the anchor's point.
-pub(crate) fn check(anchor: &Path, folder: &Path, store: &[u8; 16], history: &[Point]) -> Result<Known> {
+pub(crate) fn check(anchor: &Path, folder: &Path, store: &[u8; 16], history: &[Point]) -> Result<AnchorRelation> {
     let senseless = |reason| Error::DamagedAnchor { path: folder.to_owned(), anchor: anchor.to_owned(), reason };
     let known = match read(anchor) {
-        Ok(None) => return Ok(Known::Nothing),
+        Ok(None) => return Ok(AnchorRelation::Nothing),
         Ok(Some(known)) => known,
         Err(Error::Damaged { reason, .. }) => return Err(senseless(reason)),
         Err(error) => return Err(error),
@@ -59,10 +59,10 @@ pub(crate) fn check(anchor: &Path, folder: &Path, store: &[u8; 16], history: &[P
         return Err(senseless("it is the anchor of another store"));
     }
     if history.last() == Some(&known.point) {
-        return Ok(Known::This);
+        return Ok(AnchorRelation::This);
     }
     if history.contains(&known.point) {
-        return Ok(Known::Earlier);
+        return Ok(AnchorRelation::Earlier);
     }
     let (path, anchor) = (folder.to_owned(), anchor.to_owned());
     let (first, last) =
@@ -99,7 +99,7 @@ pub(crate) fn write(anchor: &Path, store: &[u8; 16], point: &Point) -> Result<()
 }
 
 /// Reads the anchor; `None` if the file does not exist.
-fn read(anchor: &Path) -> Result<Option<Line>> {
+fn read(anchor: &Path) -> Result<Option<AnchorLine>> {
     if anchor.symlink_metadata().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
         return Ok(None);
     }
@@ -107,12 +107,12 @@ fn read(anchor: &Path) -> Result<Option<Line>> {
     parse(&text).map(Some).ok_or_else(|| Error::damaged(anchor, "it is no anchor of a store"))
 }
 
-struct Line {
+struct AnchorLine {
     store: [u8; 16],
     point: Point,
 }
 
-fn parse(text: &[u8]) -> Option<Line> {
+fn parse(text: &[u8]) -> Option<AnchorLine> {
     let mut lines = str::from_utf8(text).ok()?.lines();
     if lines.next()? != FIRST_LINE {
         return None;
@@ -121,5 +121,5 @@ fn parse(text: &[u8]) -> Option<Line> {
     let store = *from_hex(words.next()?.as_bytes())?;
     let generation = words.next()?.parse().ok()?;
     let tag = *from_hex(words.next()?.as_bytes())?;
-    words.next().is_none().then_some(Line { store, point: Point { generation, tag } })
+    words.next().is_none().then_some(AnchorLine { store, point: Point { generation, tag } })
 }

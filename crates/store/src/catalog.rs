@@ -191,6 +191,14 @@ impl Change {
         }
     }
 
+    /// The name of the object that is changed.
+    pub(crate) fn name(&self) -> Option<&str> {
+        match self {
+            Change::Put { name, .. } | Change::Append { name, .. } | Change::Remove { name } => Some(name),
+            Change::History { .. } => None,
+        }
+    }
+
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Change::Put { name, object } => {

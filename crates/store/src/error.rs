@@ -4,6 +4,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::overtaken;
+
 /// The result of an operation on a store.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -48,11 +50,14 @@ pub enum Error {
         path: PathBuf,
     },
     /// Another writer has changed the store while this one had it open: the lock was bypassed, or
-    /// the file system has no locks. This change was not made, and the other writer's changes stay.
-    #[error("{} was changed by another writer while this one had the store open; this change was not made; open the store again", path.display())]
+    /// the file system has no locks. This writer's change was not made, and the store has the state
+    /// that the other writer gave it.
+    #[error("{}; open the store again, and repeat the change if it is still wanted", overtaken::reason(path, undone))]
     Overtaken {
         /// The file that differs from the state this writer left.
         path: PathBuf,
+        /// The change that was not made, with the name of its object: such as "`a` was not stored".
+        undone: String,
     },
     /// The process is a fork of the one that opened the store. It would seal different texts under
     /// the same nonces.
@@ -226,11 +231,11 @@ pub enum Error {
         /// Its error.
         source: Arc<io::Error>,
     },
-    /// An earlier failure left the state of the disk unclear. Reading still works; to write, open
-    /// the store again.
-    #[error("writing has stopped after a failure: {reason}; open the store again")]
+    /// An earlier failure left the state of the disk unclear, or another writer has changed the
+    /// store. Reading still works; to write, open the store again.
+    #[error("nothing more is written, because an earlier change failed ({reason}); open the store again")]
     WritesStopped {
-        /// The failure.
+        /// The failure of the earlier change.
         reason: String,
     },
     /// The store was opened read-only.

@@ -200,7 +200,7 @@ impl Folder {
             },
             None => is_missing,
         };
-        if is_same { Ok(()) } else { Err(Error::Overtaken { path }) }
+        if is_same { Ok(()) } else { Err(Error::overtaken(path)) }
     }
 
     /// Whether the file of an extent exists with the right length.
@@ -214,7 +214,7 @@ impl Folder {
     /// (inodes) are not compared: on some file systems they change once a file is closed.
     fn expect_extents(&self, extents: &[&Extent]) -> Result<()> {
         match extents.iter().find(|extent| !self.has_extent(extent)) {
-            Some(extent) => Err(Error::Overtaken { path: self.extent_path(&extent.id) }),
+            Some(extent) => Err(Error::overtaken(self.extent_path(&extent.id))),
             None => Ok(()),
         }
     }

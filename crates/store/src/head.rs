@@ -25,7 +25,7 @@ use zeroize::{Zeroize, Zeroizing};
 
 use crate::encode::{Fields, put_counted};
 use crate::error::{Error, Result};
-use crate::key::{KEY_BYTES, MasterKey, PassphraseCost, Slot};
+use crate::key::{KEY_BYTES, KeySlot, MasterKey, PassphraseCost};
 use crate::randomness::random;
 use crate::sealing::{Label, derive, open_once, seal_once};
 
@@ -74,7 +74,7 @@ pub(crate) struct Head {
 
 /// Where a head comes from, and how to open it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Source<'a> {
+pub(crate) struct HeadSource<'a> {
     /// The folder and the file, for errors.
     pub(crate) folder: &'a Path,
     pub(crate) path: &'a Path,
@@ -86,9 +86,9 @@ pub(crate) struct Source<'a> {
     pub(crate) spent_kib: u64,
 }
 
-impl<'a> Source<'a> {
-    pub(crate) fn new(folder: &'a Path, path: &'a Path, master: &'a MasterKey, cost: PassphraseCost) -> Source<'a> {
-        Source { folder, path, master, cost, spent_kib: 0 }
+impl<'a> HeadSource<'a> {
+    pub(crate) fn new(folder: &'a Path, path: &'a Path, master: &'a MasterKey, cost: PassphraseCost) -> HeadSource<'a> {
+        HeadSource { folder, path, master, cost, spent_kib: 0 }
     }
 }
 
@@ -209,7 +209,7 @@ impl Identity {
     }
 
     /// Reads HEAD from the first intact copy.
-    pub(crate) fn decode(runtime: &Runtime, from: &Source<'_>, bytes: &[u8]) -> Result<Head> {
+    pub(crate) fn decode(runtime: &Runtime, from: &HeadSource<'_>, bytes: &[u8]) -> Result<Head> {
         first_of(from, bytes, |from, copy| {
             let (identity, content) = Identity::unlock(runtime, MAGIC, from, copy)?;
             let state = State::decode(content.as_slice()?);
@@ -219,7 +219,7 @@ impl Identity {
     }
 
     /// Reads the root keys of HEAD or `data/KEYS`, and ignores the content behind them.
-    pub(crate) fn decode_front(runtime: &Runtime, from: &Source<'_>, bytes: &[u8]) -> Result<Identity> {
+    pub(crate) fn decode_front(runtime: &Runtime, from: &HeadSource<'_>, bytes: &[u8]) -> Result<Identity> {
         first_of(from, bytes, |from, copy| Ok(Identity::unlock_front(runtime, MAGIC, from, copy)?.0))
     }
 
@@ -227,7 +227,7 @@ impl Identity {
     pub(crate) fn unlock(
         runtime: &Runtime,
         magic: &[u8; 16],
-        from: &Source<'_>,
+        from: &HeadSource<'_>,
         bytes: &[u8],
     ) -> Result<(Identity, Bytes)> {
         let (identity, sealed) = Identity::unlock_front(runtime, magic, from, bytes)?;
@@ -239,7 +239,7 @@ impl Identity {
     fn unlock_front<'a>(
         runtime: &Runtime,
         magic: &[u8; 16],
-        from: &Source<'_>,
+        from: &HeadSource<'_>,
         bytes: &'a [u8],
     ) -> Result<(Identity, &'a [u8])> {
         let damaged = |reason| Error::damaged(from.path, reason);
@@ -253,7 +253,7 @@ impl Identity {
         let cut = || damaged("it is cut short, or too long");
         let mut fields = Fields::new(&bytes[magic.len()..]);
         let store = fields.array().ok_or_else(cut)?;
-        let slot = Slot::decode(&mut fields).ok_or_else(|| damaged("its slot makes no sense"))?;
+        let slot = KeySlot::decode(&mut fields).ok_or_else(|| damaged("its slot makes no sense"))?;
         let told: [u8; CHECK_BYTES] = fields.array().ok_or_else(cut)?;
         let sealed_keys = fields.counted(KEYRING_BYTES_MAX).ok_or_else(cut)?;
         let sealed_content = fields.counted(CONTENT_BYTES_MAX).ok_or_else(cut)?;
@@ -263,7 +263,7 @@ impl Identity {
         slot.expect_cost(from.path, from.cost, from.spent_kib)?;
         let kind = || Error::KeyKind { path: folder(), expected: slot.kind(), got: from.master.kind() };
         let secret = from.master.unlock(&slot)?.ok_or_else(kind)?;
-        let keys_start = magic.len() + store.len() + Slot::BYTES + CHECK_BYTES;
+        let keys_start = magic.len() + store.len() + KeySlot::BYTES + CHECK_BYTES;
         if check(runtime, &secret, &bytes[..keys_start - CHECK_BYTES])? != told {
             return Err(Error::WrongKey { path: folder() });
         }
@@ -373,7 +373,7 @@ fn copies(bytes: &[u8]) -> Vec<&[u8]> {
 /// One copy without its padding zeros, according to its own lengths; all bytes if these do not fit.
 fn measured(bytes: &[u8]) -> &[u8] {
     let mut fields = Fields::new(bytes);
-    let len = fields.bytes(MAGIC.len() + 16 + Slot::BYTES + CHECK_BYTES).and_then(|front| {
+    let len = fields.bytes(MAGIC.len() + 16 + KeySlot::BYTES + CHECK_BYTES).and_then(|front| {
         let (keys, content) = (fields.counted(KEYRING_BYTES_MAX)?, fields.counted(CONTENT_BYTES_MAX)?);
         Some(front.len() + 4 + keys.len() + 4 + content.len())
     });
@@ -383,14 +383,14 @@ fn measured(bytes: &[u8]) -> &[u8] {
 /// The Argon2id work that a copy of a head asks for, in KiB.
 fn work_kib(copy: &[u8]) -> u64 {
     let mut fields = Fields::new(copy.get(MAGIC.len() + 16..).unwrap_or_default());
-    Slot::decode(&mut fields).map_or(0, |slot| slot.work_kib())
+    KeySlot::decode(&mut fields).map_or(0, |slot| slot.work_kib())
 }
 
 /// Reads the first intact copy. If there is none, the error is that of a wrong key (or kind of key)
 /// if any copy reports it, else that of the copy read first. The copy that asks for less work is
 /// read first, and the work spent on it counts for the other. An error of a device is returned at
 /// once.
-fn first_of<T>(from: &Source<'_>, bytes: &[u8], read: impl Fn(&Source<'_>, &[u8]) -> Result<T>) -> Result<T> {
+fn first_of<T>(from: &HeadSource<'_>, bytes: &[u8], read: impl Fn(&HeadSource<'_>, &[u8]) -> Result<T>) -> Result<T> {
     let (mut first, mut from) = (None, *from);
     let mut copies = copies(bytes);
     copies.sort_by_key(|copy| work_kib(copy));

@@ -186,19 +186,19 @@ impl MasterKey {
     }
 
     /// The slot of a store that is being locked with this key.
-    pub(crate) fn new_slot(&self, cost: PassphraseCost) -> Result<Slot> {
+    pub(crate) fn new_slot(&self, cost: PassphraseCost) -> Result<KeySlot> {
         match self.is_passphrase {
-            true => cost.params().map(|_| ()).and_then(|()| Ok(Slot::Passphrase { cost, salt: random()? })),
-            false => Ok(Slot::Key),
+            true => cost.params().map(|_| ()).and_then(|()| Ok(KeySlot::Passphrase { cost, salt: random()? })),
+            false => Ok(KeySlot::Key),
         }
     }
 
     /// The secret from which the key for the root keys is derived; `None` if the store needs the
     /// other kind of key.
-    pub(crate) fn unlock(&self, slot: &Slot) -> Result<Option<Key>> {
+    pub(crate) fn unlock(&self, slot: &KeySlot) -> Result<Option<Key>> {
         match (slot, self.is_passphrase) {
-            (Slot::Key, false) => Ok(Some(Key::hkdf(HashAlgorithm::Sha256, self.secret.as_slice()?)?)),
-            (Slot::Passphrase { cost, salt }, true) => stretched(self.secret.as_slice()?, *cost, salt).map(Some),
+            (KeySlot::Key, false) => Ok(Some(Key::hkdf(HashAlgorithm::Sha256, self.secret.as_slice()?)?)),
+            (KeySlot::Passphrase { cost, salt }, true) => stretched(self.secret.as_slice()?, *cost, salt).map(Some),
             _ => Ok(None),
         }
     }
@@ -226,33 +226,33 @@ impl fmt::Debug for MasterKey {
 
 /// How a store derives a secret from its master key. It is public.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Slot {
+pub(crate) enum KeySlot {
     Key,
     Passphrase { cost: PassphraseCost, salt: [u8; 16] },
 }
 
-impl Slot {
+impl KeySlot {
     pub(crate) const BYTES: usize = 1 + 3 * 4 + 16;
 
     pub(crate) fn kind(&self) -> &'static str {
         match self {
-            Slot::Key => "a key",
-            Slot::Passphrase { .. } => "a passphrase",
+            KeySlot::Key => "a key",
+            KeySlot::Passphrase { .. } => "a passphrase",
         }
     }
 
     /// The Argon2id work that the slot asks for, in KiB.
     pub(crate) fn work_kib(&self) -> u64 {
         match self {
-            Slot::Key => 0,
-            Slot::Passphrase { cost, .. } => cost.work_kib(),
+            KeySlot::Key => 0,
+            KeySlot::Passphrase { cost, .. } => cost.work_kib(),
         }
     }
 
     /// Refuses a head that asks for more work than both the default limit and the owner's cost.
     /// Work spent on another copy counts too, unless this copy asks for exactly the owner's cost.
     pub(crate) fn expect_cost(&self, path: &Path, asked: PassphraseCost, spent_kib: u64) -> Result<()> {
-        let Slot::Passphrase { cost, .. } = self else { return Ok(()) };
+        let KeySlot::Passphrase { cost, .. } = self else { return Ok(()) };
         let spent_kib = if *cost == asked { 0 } else { spent_kib };
         let memory_kib_max = asked.memory_kib.max(UNASKED_MEMORY_KIB_MAX);
         let work_kib_max = asked.work_kib().max(UNASKED_WORK_KIB_MAX);
@@ -266,21 +266,21 @@ impl Slot {
 
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         let (kind, cost, salt) = match self {
-            Slot::Key => (0, PassphraseCost { memory_kib: 0, passes: 0, lanes: 0 }, [0; 16]),
-            Slot::Passphrase { cost, salt } => (1, *cost, *salt),
+            KeySlot::Key => (0, PassphraseCost { memory_kib: 0, passes: 0, lanes: 0 }, [0; 16]),
+            KeySlot::Passphrase { cost, salt } => (1, *cost, *salt),
         };
         out.push(kind);
         [cost.memory_kib, cost.passes, cost.lanes].iter().for_each(|number| out.extend(number.to_le_bytes()));
         out.extend(salt);
     }
 
-    pub(crate) fn decode(fields: &mut Fields<'_>) -> Option<Slot> {
+    pub(crate) fn decode(fields: &mut Fields<'_>) -> Option<KeySlot> {
         let kind = fields.u8()?;
         let cost = PassphraseCost { memory_kib: fields.u32()?, passes: fields.u32()?, lanes: fields.u32()? };
         let salt = fields.array()?;
         match kind {
-            0 => Some(Slot::Key),
-            1 if cost.params().is_ok() => Some(Slot::Passphrase { cost, salt }),
+            0 => Some(KeySlot::Key),
+            1 if cost.params().is_ok() => Some(KeySlot::Passphrase { cost, salt }),
             _ => None,
         }
     }
@@ -445,9 +445,9 @@ mod tests {
         let slot = passphrase.new_slot(CHEAP).unwrap();
         let mut bytes = Vec::new();
         slot.encode(&mut bytes);
-        assert_eq!((bytes.len(), Slot::decode(&mut Fields::new(&bytes))), (Slot::BYTES, Some(slot.clone())));
+        assert_eq!((bytes.len(), KeySlot::decode(&mut Fields::new(&bytes))), (KeySlot::BYTES, Some(slot.clone())));
         bytes[4] = 0xff;
-        assert_eq!(Slot::decode(&mut Fields::new(&bytes)), None, "64 GiB of memory");
+        assert_eq!(KeySlot::decode(&mut Fields::new(&bytes)), None, "64 GiB of memory");
         for absurd in [(1, 1, 1), (3 << 20, 1, 1), (1 << 20, 9, 1), (1 << 10, 1, 65), (8, 0, 1)] {
             let (memory_kib, passes, lanes) = absurd;
             assert!(passphrase.new_slot(PassphraseCost { memory_kib, passes, lanes }).is_err(), "{absurd:?}");
@@ -461,7 +461,7 @@ mod tests {
     fn a_head_may_not_ask_for_more_than_its_owner() {
         let cost = |memory_kib, passes| PassphraseCost { memory_kib, passes, lanes: 1 };
         let expect = |asked, owner| {
-            let slot = Slot::Passphrase { cost: asked, salt: [0; 16] };
+            let slot = KeySlot::Passphrase { cost: asked, salt: [0; 16] };
             slot.expect_cost(Path::new("HEAD"), owner, 0)
         };
         let default = PassphraseCost::default();

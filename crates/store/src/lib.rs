@@ -54,6 +54,7 @@ mod log;
 mod merkle;
 mod newest;
 pub mod options;
+mod overtaken;
 mod pipe;
 mod randomness;
 pub mod repair;

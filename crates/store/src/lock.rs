@@ -164,7 +164,7 @@ impl Alone {
     pub fn expect_in_place(&self) -> Result<()> {
         match is_same_file(&self.file, &self.path) {
             true => Ok(()),
-            false => Err(Error::Overtaken { path: self.path.clone() }),
+            false => Err(Error::overtaken(self.path.clone())),
         }
     }
 }

@@ -63,7 +63,7 @@ pub(crate) struct Log {
     copies: [Alone; 2],
     store: [u8; 16],
     /// The end of the last commit.
-    place: Place,
+    place: LogPosition,
     salt: [u8; SALT_BYTES],
     key: Key,
     next_number: u64,
@@ -71,7 +71,7 @@ pub(crate) struct Log {
 
 /// A position in a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct LogPosition {
     pub(crate) log: [u8; 16],
     pub(crate) bytes: u64,
     pub(crate) records: u64,
@@ -79,12 +79,12 @@ pub(crate) struct Place {
 }
 
 impl State {
-    pub(crate) fn place(&self) -> Place {
-        Place { log: self.log, bytes: self.log_bytes, records: self.records, last_tag: self.last_tag }
+    pub(crate) fn place(&self) -> LogPosition {
+        LogPosition { log: self.log, bytes: self.log_bytes, records: self.records, last_tag: self.last_tag }
     }
 
-    pub(crate) fn at(generation: u64, place: &Place) -> State {
-        let Place { log, bytes, records, last_tag } = *place;
+    pub(crate) fn at(generation: u64, place: &LogPosition) -> State {
+        let LogPosition { log, bytes, records, last_tag } = *place;
         State { generation, log, log_bytes: bytes, records, last_tag }
     }
 }
@@ -93,7 +93,7 @@ impl Log {
     /// Makes a new, empty log.
     pub(crate) fn create(runtime: &Runtime, folder: &Folder, store: [u8; 16], root: &Key) -> Result<Log> {
         folder.expect_in_place()?;
-        let place = Place { log: random()?, bytes: 0, records: 0, last_tag: [0; TAG_BYTES] };
+        let place = LogPosition { log: random()?, bytes: 0, records: 0, last_tag: [0; TAG_BYTES] };
         let [first, second] = folder.catalog_paths(&place.log);
         let make = |path: PathBuf| open_kept(&path, Access::New).and_then(|file| Alone::lock(file, path));
         let copies = [make(first)?, make(second)?];
@@ -110,7 +110,7 @@ impl Log {
         locked: &mut Vec<Alone>,
         store: [u8; 16],
         root: &Key,
-        place: Place,
+        place: LogPosition,
     ) -> Result<Option<Log>> {
         let is_usable = |copy: &mut Alone| !has_other_names(&copy.file) && ends_at(copy, &place);
         if locked.len() != 2 || !locked.iter_mut().all(is_usable) {
@@ -124,14 +124,14 @@ impl Log {
         Ok(Some(log))
     }
 
-    fn begin(runtime: &Runtime, copies: [Alone; 2], store: [u8; 16], root: &Key, place: Place) -> Result<Log> {
+    fn begin(runtime: &Runtime, copies: [Alone; 2], store: [u8; 16], root: &Key, place: LogPosition) -> Result<Log> {
         let salt = random()?;
         let key = derive_seal(runtime, root, Label::Catalog, &[&place.log, &salt])?;
         Ok(Log { copies, store, place, salt, key, next_number: 0 })
     }
 
     /// The position that the head names.
-    pub(crate) fn place(&self) -> &Place {
+    pub(crate) fn place(&self) -> &LogPosition {
         &self.place
     }
 
@@ -143,7 +143,7 @@ impl Log {
         folder: &Folder,
         generation: u64,
         changes: impl Iterator<Item = Change>,
-    ) -> Result<Place, Failure> {
+    ) -> Result<LogPosition, Failure> {
         folder.expect_in_place()?;
         self.expect_tip()?;
         let mut place = self.place.clone();
@@ -168,7 +168,7 @@ impl Log {
 
     /// Cuts off records that end at `place`, which this writer has written and no reader may count,
     /// unless something else has been written since.
-    pub(crate) fn cut_own(&mut self, place: &Place) {
+    pub(crate) fn cut_own(&mut self, place: &LogPosition) {
         for copy in &mut self.copies {
             let is_end = copy.file.metadata().is_ok_and(|metadata| metadata.len() == place.bytes);
             if is_end && ends_at(copy, place) {
@@ -185,14 +185,14 @@ impl Log {
             let is_ours = copy.file.metadata().is_ok_and(|metadata| metadata.len() == self.place.bytes)
                 && ends_at(copy, &self.place);
             if !is_ours {
-                return Err(Error::Overtaken { path: copy.path.clone() });
+                return Err(Error::overtaken(copy.path.clone()));
             }
         }
         Ok(())
     }
 
     /// Call after a head names this position.
-    pub(crate) fn committed(&mut self, place: Place) {
+    pub(crate) fn committed(&mut self, place: LogPosition) {
         self.place = place;
     }
 
@@ -202,7 +202,7 @@ impl Log {
         folder: &Folder,
         generation: u64,
         changes: impl Iterator<Item = Change>,
-        place: &mut Place,
+        place: &mut LogPosition,
     ) -> Result<()> {
         for Alone { file, path, .. } in &mut self.copies {
             file.seek(SeekFrom::Start(place.bytes)).map_err(|error| Error::io("write", path, error))?;
@@ -228,7 +228,7 @@ impl Log {
         folder: &Folder,
         count: u32,
         mut content: Vec<u8>,
-        place: &mut Place,
+        place: &mut LogPosition,
     ) -> Result<()> {
         // A forked process would count from the same number under the same key.
         folder.expect_process()?;
@@ -254,19 +254,25 @@ impl Log {
 
 /// The catalog in a log, and an error for each damaged copy if the other copy is intact.
 #[derive(Debug)]
-pub(crate) struct Known {
+pub(crate) struct LoadedCatalog {
     pub(crate) catalog: Catalog,
     pub(crate) damaged: Vec<Error>,
 }
 
 /// Reads a log up to a position, and applies its changes.
-pub(crate) fn read(runtime: &Runtime, folder: &Folder, store: [u8; 16], root: &Key, end: &Place) -> Result<Known> {
+pub(crate) fn read(
+    runtime: &Runtime,
+    folder: &Folder,
+    store: [u8; 16],
+    root: &Key,
+    end: &LogPosition,
+) -> Result<LoadedCatalog> {
     let [first, second] = folder.catalog_paths(&end.log);
     match read_one(runtime, &first, store, root, end) {
         Ok(catalog) => {
             let damaged =
                 differs(&first, &second, end.bytes)?.then(|| Error::damaged(&second, "it differs from the log"));
-            Ok(Known { catalog, damaged: damaged.into_iter().collect() })
+            Ok(LoadedCatalog { catalog, damaged: damaged.into_iter().collect() })
         }
         Err(error) if error.is_damage() => {
             let found = salvage(runtime, folder, store, root, end.log, Some(end))?;
@@ -275,7 +281,7 @@ pub(crate) fn read(runtime: &Runtime, folder: &Folder, store: [u8; 16], root: &K
                 Err(error) if error.is_damage() => damaged.push(error),
                 read => drop(read?),
             }
-            if found.place == *end { Ok(Known { catalog: found.catalog, damaged }) } else { Err(error) }
+            if found.place == *end { Ok(LoadedCatalog { catalog: found.catalog, damaged }) } else { Err(error) }
         }
         Err(error) => Err(error),
     }
@@ -315,7 +321,7 @@ pub(crate) fn beyond(
     catalog: &Catalog,
 ) -> Result<Option<Beyond>> {
     let mut files = open_copies(folder, &state.log)?;
-    let (mut place, mut found): (Place, Option<Beyond>) = (state.place(), None);
+    let (mut place, mut found): (LogPosition, Option<Beyond>) = (state.place(), None);
     let mut records = Vec::new();
     while let Some((record, path, after)) = next_record(runtime, &mut files, &store, root, &place, u64::MAX)? {
         let generation = record.generation()?;
@@ -350,9 +356,9 @@ pub(crate) fn successor(
     store: [u8; 16],
     root: &Key,
     state: &State,
-) -> Result<Option<Salvaged>> {
+) -> Result<Option<SalvagedLog>> {
     let point = Point { generation: state.generation, tag: state.last_tag };
-    let mut newest_one: Option<Salvaged> = None;
+    let mut newest_one: Option<SalvagedLog> = None;
     for id in folder.catalog_ids()?.into_iter().filter(|id| *id != state.log) {
         let found = salvage(runtime, folder, store, root, id, None)?;
         let is_newer = found.complete > newest_one.as_ref().map_or(state.generation, |other| other.complete);
@@ -368,10 +374,10 @@ pub(crate) fn successor(
 
 /// The first records of a log, up to the first that is authentic in neither of its files.
 #[derive(Debug, Default)]
-pub(crate) struct Salvaged {
+pub(crate) struct SalvagedLog {
     pub(crate) catalog: Catalog,
     /// The position behind the last of them.
-    pub(crate) place: Place,
+    pub(crate) place: LogPosition,
     /// The last generation whose records are known to be complete; zero if there is none.
     pub(crate) complete: u64,
 }
@@ -384,9 +390,9 @@ pub(crate) fn salvage(
     store: [u8; 16],
     root: &Key,
     log: [u8; 16],
-    end: Option<&Place>,
-) -> Result<Salvaged> {
-    let mut place = Place { log, bytes: 0, records: 0, last_tag: [0; TAG_BYTES] };
+    end: Option<&LogPosition>,
+) -> Result<SalvagedLog> {
+    let mut place = LogPosition { log, bytes: 0, records: 0, last_tag: [0; TAG_BYTES] };
     let (mut catalog, mut complete) = (Catalog::default(), 0);
     let mut files = open_copies(folder, &log)?;
     let bytes_max = end.map_or(u64::MAX, |end| end.bytes);
@@ -404,7 +410,7 @@ pub(crate) fn salvage(
         };
         place = after;
     }
-    Ok(Salvaged { catalog, place, complete })
+    Ok(SalvagedLog { catalog, place, complete })
 }
 
 /// The files of a log, without those that are damaged or missing.
@@ -426,10 +432,10 @@ fn next_record(
     files: &mut [(File, PathBuf)],
     store: &[u8; 16],
     root: &Key,
-    place: &Place,
+    place: &LogPosition,
     bytes_max: u64,
-) -> Result<Option<(Opened, PathBuf, Place)>> {
-    let limit = Place { records: place.records + 1, bytes: bytes_max, ..place.clone() };
+) -> Result<Option<(OpenedRecord, PathBuf, LogPosition)>> {
+    let limit = LogPosition { records: place.records + 1, bytes: bytes_max, ..place.clone() };
     for (file, path) in files {
         let mut after = place.clone();
         if file.seek(SeekFrom::Start(place.bytes)).is_err() {
@@ -449,10 +455,10 @@ fn next_record(
 }
 
 /// Reads one file of a log.
-fn read_one(runtime: &Runtime, path: &Path, store: [u8; 16], root: &Key, end: &Place) -> Result<Catalog> {
+fn read_one(runtime: &Runtime, path: &Path, store: [u8; 16], root: &Key, end: &LogPosition) -> Result<Catalog> {
     let mut file = open_file(path, Access::Read)?;
     let mut catalog = Catalog::default();
-    let mut place = Place { log: end.log, bytes: 0, records: 0, last_tag: [0; TAG_BYTES] };
+    let mut place = LogPosition { log: end.log, bytes: 0, records: 0, last_tag: [0; TAG_BYTES] };
     while place.records < end.records {
         let batch = read_batch(&mut file, path, &store, &mut place, end)?;
         for opened in open_all(runtime, root, end, path, batch)? {
@@ -463,12 +469,12 @@ fn read_one(runtime: &Runtime, path: &Path, store: [u8; 16], root: &Key, end: &P
 }
 
 /// An authenticated record.
-struct Opened {
+struct OpenedRecord {
     content: Bytes,
     tag: [u8; TAG_BYTES],
 }
 
-impl Opened {
+impl OpenedRecord {
     /// The generation of its commit; zero if the record is too short.
     fn generation(&self) -> Result<u64> {
         Ok(self.content.as_slice()?.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes)))
@@ -476,7 +482,7 @@ impl Opened {
 }
 
 /// Applies the changes of a record.
-fn apply(catalog: &mut Catalog, path: &Path, opened: &Opened) -> Result<()> {
+fn apply(catalog: &mut Catalog, path: &Path, opened: &OpenedRecord) -> Result<()> {
     let senseless = || Error::damaged(path, "a record makes no sense");
     let (generation, changes) = opened.content.as_slice()?.split_first_chunk().ok_or_else(senseless)?;
     let changes = Change::decode_all(changes).ok_or_else(senseless)?;
@@ -511,7 +517,7 @@ fn differs(first: &Path, second: &Path, bytes: u64) -> Result<bool> {
 }
 
 /// Whether a file of a log has the last record of `place` at its end.
-fn ends_at(copy: &mut Alone, place: &Place) -> bool {
+fn ends_at(copy: &mut Alone, place: &LogPosition) -> bool {
     place.bytes == 0 || last_tag(&mut copy.file, place.bytes) == Some(place.last_tag)
 }
 
@@ -524,7 +530,7 @@ fn last_tag(file: &mut File, end: u64) -> Option<[u8; TAG_BYTES]> {
 
 /// Consecutive records of one writer.
 #[derive(Default)]
-struct Sealed {
+struct SealedRecords {
     salt: [u8; SALT_BYTES],
     nonces: Vec<u8>,
     texts: Vec<Bytes>,
@@ -532,8 +538,14 @@ struct Sealed {
 }
 
 /// Reads records of one writer, up to `end` or until they suffice for one op.
-fn read_batch(file: &mut File, path: &Path, store: &[u8; 16], place: &mut Place, end: &Place) -> Result<Sealed> {
-    let (mut batch, mut bytes) = (Sealed::default(), 0);
+fn read_batch(
+    file: &mut File,
+    path: &Path,
+    store: &[u8; 16],
+    place: &mut LogPosition,
+    end: &LogPosition,
+) -> Result<SealedRecords> {
+    let (mut batch, mut bytes) = (SealedRecords::default(), 0);
     let refused = |error: std::io::Error| match error.kind() {
         std::io::ErrorKind::UnexpectedEof => Error::damaged(path, "it is cut short"),
         _ => Error::io("read", path, error),
@@ -572,13 +584,19 @@ fn read_batch(file: &mut File, path: &Path, store: &[u8; 16], place: &mut Place,
     Ok(batch)
 }
 
-fn open_all(runtime: &Runtime, root: &Key, end: &Place, path: &Path, batch: Sealed) -> Result<Vec<Opened>> {
+fn open_all(
+    runtime: &Runtime,
+    root: &Key,
+    end: &LogPosition,
+    path: &Path,
+    batch: SealedRecords,
+) -> Result<Vec<OpenedRecord>> {
     let tags: Vec<_> = batch.texts.iter().map(|text| text.as_slice().map(tag_of)).collect::<Result<_, _>>()?;
     let key = derive_seal(runtime, root, Label::Catalog, &[&end.log, &batch.salt])?;
     let open = Open::new(&key, Nonces::Given(batch.nonces.into()), batch.texts);
     match runtime.run(open.associated(Messages::from(batch.associated))).wait() {
         Ok(opened) => {
-            Ok(opened.into_list()?.into_iter().zip(tags).map(|(content, tag)| Opened { content, tag }).collect())
+            Ok(opened.into_list()?.into_iter().zip(tags).map(|(content, tag)| OpenedRecord { content, tag }).collect())
         }
         Err(panoply_core::Error::Rejected { .. }) => Err(Error::damaged(path, "a record is not authentic")),
         Err(error) => Err(error.into()),
@@ -587,7 +605,7 @@ fn open_all(runtime: &Runtime, root: &Key, end: &Place, path: &Path, batch: Seal
 
 /// The associated data of a record: store, log, position, the tag of the record before, and its own
 /// front.
-fn associated(store: &[u8; 16], place: &Place, front: &[u8]) -> Vec<u8> {
+fn associated(store: &[u8; 16], place: &LogPosition, front: &[u8]) -> Vec<u8> {
     [&store[..], &place.log, &place.records.to_le_bytes(), &place.last_tag, front].concat()
 }
 

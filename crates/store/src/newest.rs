@@ -11,7 +11,7 @@ use panoply_runtime::Runtime;
 use crate::catalog::Catalog;
 use crate::error::{Error, Result};
 use crate::folder::Folder;
-use crate::head::{Identity, Source, State};
+use crate::head::{HeadSource, Identity, State};
 use crate::log;
 
 /// The newest state of a store that authenticates.
@@ -36,7 +36,7 @@ impl Newest {
         let path = folder.head_path();
         let older = |expected, got| Error::OlderHead { path: path.clone(), expected, got };
         let (store, got) = (identity.store, state.generation);
-        let log::Known { catalog, damaged } = match log::read(runtime, folder, store, root, &state.place()) {
+        let log::LoadedCatalog { catalog, damaged } = match log::read(runtime, folder, store, root, &state.place()) {
             Err(error) if error.is_damage() => {
                 let successor = log::successor(runtime, folder, store, root, &state)?;
                 return Err(successor.map_or(error, |found| older(found.complete, got)));
@@ -88,7 +88,7 @@ fn refuse_successor(runtime: &Runtime, folder: &Folder, store: [u8; 16], root: &
 pub(crate) fn refuse_successor_of_keys(
     runtime: &Runtime,
     folder: &Folder,
-    from: &Source<'_>,
+    from: &HeadSource<'_>,
     keys: &[u8],
     store: [u8; 16],
     state: &State,

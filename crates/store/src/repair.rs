@@ -25,16 +25,16 @@ use std::sync::Arc;
 
 use panoply_runtime::Runtime;
 
-use crate::anchor::{self, Known};
+use crate::anchor::{self, AnchorRelation};
 use crate::catalog::{Catalog, Object};
 use crate::error::{Error, Result};
-use crate::extent::owner::{Identified, identify};
+use crate::extent::owner::{IdentifiedExtent, identify};
 use crate::files::{read_file, read_intact};
 use crate::folder::Folder;
-use crate::head::{GENERATION_MAX, HEAD_BYTES_MAX, Head, Identity, Source, State};
+use crate::head::{GENERATION_MAX, HEAD_BYTES_MAX, Head, HeadSource, Identity, State};
 use crate::key::MasterKey;
 use crate::lock::Alone;
-use crate::log::{self, Log, Place, Salvaged};
+use crate::log::{self, Log, LogPosition, SalvagedLog};
 use crate::merkle;
 use crate::options::{Options, check};
 use crate::store::Store;
@@ -78,7 +78,7 @@ pub struct Repair {
 }
 
 /// The recoverable state of a store.
-struct Found {
+struct RecoverableState {
     identity: Identity,
     catalog: Catalog,
     /// The newest generation that was found anywhere.
@@ -111,9 +111,10 @@ impl Store {
         let anchors = anchor::files(options, &found.identity.store);
         let checked =
             |file: &PathBuf| anchor::check(file, folder.path(), &found.identity.store, &found.catalog.history);
-        let known: Vec<Known> = anchors.iter().map(checked).map(known_at_all).collect::<Result<_>>()?;
+        let known: Vec<AnchorRelation> = anchors.iter().map(checked).map(known_at_all).collect::<Result<_>>()?;
         let is_there = |file: &PathBuf| file.symlink_metadata().is_ok();
-        let is_contained = anchors.iter().zip(&known).all(|(file, known)| !is_there(file) || *known != Known::Nothing);
+        let is_contained =
+            anchors.iter().zip(&known).all(|(file, known)| !is_there(file) || *known != AnchorRelation::Nothing);
         found.report.is_anchored = anchors.iter().any(is_there).then_some(is_contained);
         let store = found.identity.store;
         let remembered = anchors.iter().filter_map(|file| anchor::generation(file, &store)).max();
@@ -138,14 +139,14 @@ impl Store {
 }
 
 /// An anchor whose point is not in the log tells nothing. One that cannot be read now is an error.
-fn known_at_all(checked: Result<Known>) -> Result<Known> {
+fn known_at_all(checked: Result<AnchorRelation>) -> Result<AnchorRelation> {
     match checked {
         Err(error @ Error::Io { .. }) if !error.is_damage() => Err(error),
-        checked => Ok(checked.unwrap_or(Known::Nothing)),
+        checked => Ok(checked.unwrap_or(AnchorRelation::Nothing)),
     }
 }
 
-fn find(runtime: &Runtime, folder: &Folder, key: &MasterKey, options: &Options) -> Result<Found> {
+fn find(runtime: &Runtime, folder: &Folder, key: &MasterKey, options: &Options) -> Result<RecoverableState> {
     let (mut report, mut aside) = (Repair::default(), Vec::new());
     let head = read_file(&folder.head_path(), HEAD_BYTES_MAX);
     if let Err(error) = &head
@@ -155,9 +156,9 @@ fn find(runtime: &Runtime, folder: &Folder, key: &MasterKey, options: &Options) 
     }
     let Keys { identity, state, newer: newer_keys } =
         find_keys(runtime, folder, key, options, &head, &mut report.findings)?;
-    let Logged { identity, salvaged, is_older_head } =
+    let LogContents { identity, salvaged, is_older_head } =
         find_log(runtime, folder, identity, newer_keys, state.as_ref(), &mut report)?;
-    let Salvaged { mut catalog, complete, .. } = salvaged;
+    let SalvagedLog { mut catalog, complete, .. } = salvaged;
     let known = log::newest(&catalog);
     let mut generation = known.max(state.as_ref().map_or(0, |state| state.generation));
     if !report.is_proved {
@@ -165,8 +166,8 @@ fn find(runtime: &Runtime, folder: &Folder, key: &MasterKey, options: &Options) 
         let last = state.as_ref().filter(|_| !is_older_head).map_or(u64::MAX, |state| state.generation);
         let unnamed = find_extents(runtime, folder, &identity, &catalog, &mut aside)?.into_iter();
         report.files_unreadable = aside.len() as u64;
-        let may_count = |found: &Identified| (complete + 1..=last).contains(&found.owner.generation);
-        let (unnamed, others): (Vec<Identified>, Vec<Identified>) = unnamed.partition(may_count);
+        let may_count = |found: &IdentifiedExtent| (complete + 1..=last).contains(&found.owner.generation);
+        let (unnamed, others): (Vec<IdentifiedExtent>, Vec<IdentifiedExtent>) = unnamed.partition(may_count);
         let (unnamed, forged) = by_epochs(&identity, known, unnamed)?;
         aside.extend(others.iter().chain(&forged).map(|found| folder.extent_path(&found.extent.id)));
         generation = unnamed.iter().map(|found| found.owner.generation).max().unwrap_or(0).max(generation);
@@ -178,14 +179,14 @@ fn find(runtime: &Runtime, folder: &Folder, key: &MasterKey, options: &Options) 
     report.files_aside = aside.len() as u64;
     report.objects = catalog.objects.len() as u64;
     report.bytes = catalog.objects.values().map(Object::len).sum();
-    Ok(Found { identity, catalog, generation, has_head: state.is_some(), head: head.ok(), report, aside })
+    Ok(RecoverableState { identity, catalog, generation, has_head: state.is_some(), head: head.ok(), report, aside })
 }
 
 /// The content of a log.
-struct Logged {
+struct LogContents {
     /// The root keys that open it.
     identity: Identity,
-    salvaged: Salvaged,
+    salvaged: SalvagedLog,
     /// Whether the log goes on behind the commit that HEAD names.
     is_older_head: bool,
 }
@@ -198,15 +199,15 @@ fn find_log(
     newer_keys: Option<Identity>,
     state: Option<&State>,
     report: &mut Repair,
-) -> Result<Logged> {
+) -> Result<LogContents> {
     let salvaged = find_own_log(runtime, folder, &identity, state, report)?;
-    let own = Logged { salvaged, is_older_head: false, identity };
+    let own = LogContents { salvaged, is_older_head: false, identity };
     let Some(state) = state else { return Ok(own) };
     let older = |expected| Error::OlderHead { path: folder.head_path(), expected, got: state.generation };
-    let read = |identity: Identity, state: &State| -> Result<Option<Logged>> {
+    let read = |identity: Identity, state: &State| -> Result<Option<LogContents>> {
         let (_, root) = identity.keyring.newest()?;
         let found = log::successor(runtime, folder, identity.store, root, state)?;
-        Ok(found.map(|salvaged| Logged { identity, salvaged, is_older_head: true }))
+        Ok(found.map(|salvaged| LogContents { identity, salvaged, is_older_head: true }))
     };
     let (mut newest, mut end) = (own, state.clone());
     if report.is_proved {
@@ -216,13 +217,13 @@ fn find_log(
             // A single commit is taken up by the next writer, without any repair.
             newest.is_older_head = found.is_older_head;
             let (complete, place) = (found.state.generation, found.state.place());
-            newest.salvaged = Salvaged { catalog: found.catalog, place, complete };
+            newest.salvaged = SalvagedLog { catalog: found.catalog, place, complete };
             end = found.state;
         }
     }
     for identity in [Some(newest.identity.clone()), newer_keys].into_iter().flatten() {
         // A log that was being rewritten has the same content.
-        let is_begun = |found: &Logged| report.is_proved && found.salvaged.complete <= end.generation + 1;
+        let is_begun = |found: &LogContents| report.is_proved && found.salvaged.complete <= end.generation + 1;
         if let Some(found) = read(identity, &end)?.filter(|found| !is_begun(found)) {
             newest = found;
         }
@@ -241,11 +242,11 @@ fn find_own_log(
     identity: &Identity,
     state: Option<&State>,
     report: &mut Repair,
-) -> Result<Salvaged> {
+) -> Result<SalvagedLog> {
     let (_, root) = identity.keyring.newest()?;
-    let salvage = |log, end: Option<&Place>| log::salvage(runtime, folder, identity.store, root, log, end);
+    let salvage = |log, end: Option<&LogPosition>| log::salvage(runtime, folder, identity.store, root, log, end);
     let Some(end) = state.map(State::place) else {
-        let mut found = Salvaged::default();
+        let mut found = SalvagedLog::default();
         for id in folder.catalog_ids()? {
             let salvaged = salvage(id, None)?;
             if log::newest(&salvaged.catalog) > log::newest(&found.catalog) {
@@ -255,10 +256,10 @@ fn find_own_log(
         return Ok(found);
     };
     match log::read(runtime, folder, identity.store, root, &end) {
-        Ok(log::Known { catalog, damaged }) => {
+        Ok(log::LoadedCatalog { catalog, damaged }) => {
             report.findings.extend(damaged);
             report.is_proved = true;
-            Ok(Salvaged { complete: log::newest(&catalog), catalog, place: end })
+            Ok(SalvagedLog { complete: log::newest(&catalog), catalog, place: end })
         }
         Err(error) if error.is_damage() => {
             report.findings.push(error);
@@ -274,8 +275,8 @@ fn find_own_log(
 fn by_epochs(
     identity: &Identity,
     known: u64,
-    mut found: Vec<Identified>,
-) -> Result<(Vec<Identified>, Vec<Identified>)> {
+    mut found: Vec<IdentifiedExtent>,
+) -> Result<(Vec<IdentifiedExtent>, Vec<IdentifiedExtent>)> {
     let (newest, _) = identity.keyring.newest()?;
     // Sorted by key, newest first, then by generation.
     found.sort_by_key(|found| (std::cmp::Reverse(found.extent.epoch), found.owner.generation));
@@ -314,7 +315,7 @@ fn find_keys(
     findings: &mut Vec<Error>,
 ) -> Result<Keys> {
     let (head_path, keys_path) = (folder.head_path(), folder.keys_path());
-    let from = |path| Source::new(folder.path(), path, key, options.passphrase_cost);
+    let from = |path| HeadSource::new(folder.path(), path, key, options.passphrase_cost);
     let keys = read_intact(&keys_path, HEAD_BYTES_MAX)?
         .ok_or_else(|| Error::damaged(&keys_path, "it is missing, or cannot be read"));
     let read_keys = || keys.clone().and_then(|bytes| Identity::decode_front(runtime, &from(&keys_path), &bytes));
@@ -374,7 +375,7 @@ fn find_extents(
     identity: &Identity,
     catalog: &Catalog,
     aside: &mut Vec<PathBuf>,
-) -> Result<Vec<Identified>> {
+) -> Result<Vec<IdentifiedExtent>> {
     let named: HashSet<[u8; 32]> = catalog.extents().map(|extent| extent.id).collect();
     let mut found = Vec::new();
     for id in folder.extent_ids()?.into_iter().filter(|id| !named.contains(id)) {
@@ -421,14 +422,14 @@ fn add_found(
     folder: &Folder,
     catalog: &mut Catalog,
     known: u64,
-    unnamed: Vec<Identified>,
+    unnamed: Vec<IdentifiedExtent>,
     report: &mut Repair,
     aside: &mut Vec<PathBuf>,
 ) -> Result<()> {
-    let mut by_object: BTreeMap<[u8; 16], Vec<Identified>> = BTreeMap::new();
+    let mut by_object: BTreeMap<[u8; 16], Vec<IdentifiedExtent>> = BTreeMap::new();
     unnamed.into_iter().for_each(|found| by_object.entry(found.owner.object).or_default().push(found));
     // Oldest first, so that a later object replaces an earlier one of the same name.
-    let mut objects: Vec<Vec<Identified>> = by_object.into_values().collect();
+    let mut objects: Vec<Vec<IdentifiedExtent>> = by_object.into_values().collect();
     objects.iter_mut().for_each(|parts| parts.sort_by_key(|part| (source(part), part.owner.number)));
     objects.sort_by_key(|parts| parts.first().map(source));
     for parts in objects {
@@ -460,14 +461,14 @@ fn add_found(
 }
 
 /// The put or append that wrote an extent, as a sortable key.
-fn source(part: &Identified) -> (u64, u32, u64) {
+fn source(part: &IdentifiedExtent) -> (u64, u32, u64) {
     (part.owner.generation, part.owner.turn, part.owner.modified_s)
 }
 
 /// Whether these are all extents of one put or append, each once.
-fn is_whole(parts: &[Identified]) -> bool {
+fn is_whole(parts: &[IdentifiedExtent]) -> bool {
     let first = parts.first().map_or(0, |part| u64::from(part.owner.number));
-    let is_next = |(number, part): (u64, &Identified)| u64::from(part.owner.number) == number;
+    let is_next = |(number, part): (u64, &IdentifiedExtent)| u64::from(part.owner.number) == number;
     let ends = parts.iter().filter(|part| part.is_last).count();
     ends == 1 && parts.last().is_some_and(|part| part.is_last) && (first..).zip(parts).all(is_next)
 }
@@ -476,12 +477,16 @@ fn is_whole(parts: &[Identified]) -> bool {
 /// Each put or append is taken whole, and later ones follow earlier ones. If two begin at the same
 /// index, the later counts, since the earlier was never committed. The extents must be sorted by
 /// [`source`].
-fn join(runtime: &Runtime, begun: Option<Object>, parts: Vec<Identified>) -> Result<(Option<Object>, Vec<Identified>)> {
+fn join(
+    runtime: &Runtime,
+    begun: Option<Object>,
+    parts: Vec<IdentifiedExtent>,
+) -> Result<(Option<Object>, Vec<IdentifiedExtent>)> {
     let mut object = begun.unwrap_or_else(|| {
         let id = parts.first().map_or([0; 16], |part| part.owner.object);
         Object { id, modified_s: 0, extents: Vec::new(), root: [0; 32] }
     });
-    let (mut sources, mut rest): (Vec<Vec<Identified>>, Vec<Identified>) = Default::default();
+    let (mut sources, mut rest): (Vec<Vec<IdentifiedExtent>>, Vec<IdentifiedExtent>) = Default::default();
     for part in parts {
         match sources.last_mut().filter(|others| others.first().map(source) == Some(source(&part))) {
             Some(others) => others.push(part),
@@ -489,9 +494,9 @@ fn join(runtime: &Runtime, begun: Option<Object>, parts: Vec<Identified>) -> Res
         }
     }
     let known = object.extents.len();
-    let end = |chosen: &[Vec<Identified>]| known + chosen.iter().map(Vec::len).sum::<usize>();
+    let end = |chosen: &[Vec<IdentifiedExtent>]| known + chosen.iter().map(Vec::len).sum::<usize>();
     // The puts and appends chosen so far, which follow each other without a gap.
-    let mut chosen: Vec<Vec<Identified>> = Vec::new();
+    let mut chosen: Vec<Vec<IdentifiedExtent>> = Vec::new();
     for parts in sources {
         let start = parts.first().map_or(0, |part| part.owner.number as usize);
         if is_whole(&parts) && start >= known {
@@ -507,7 +512,7 @@ fn join(runtime: &Runtime, begun: Option<Object>, parts: Vec<Identified>) -> Res
         }
         rest.extend(parts);
     }
-    let taken: Vec<Identified> = chosen.into_iter().flatten().collect();
+    let taken: Vec<IdentifiedExtent> = chosen.into_iter().flatten().collect();
     let Some(last) = taken.last() else { return Ok((None, rest)) };
     object.modified_s = last.owner.modified_s;
     object.extents.extend(taken.into_iter().map(|part| part.extent));
@@ -516,7 +521,7 @@ fn join(runtime: &Runtime, begun: Option<Object>, parts: Vec<Identified>) -> Res
 }
 
 /// Rewrites root keys, log and head. Every unused file is set aside before the new head counts.
-fn apply(runtime: &Runtime, folder: &Folder, locked: Vec<Alone>, found: &mut Found) -> Result<()> {
+fn apply(runtime: &Runtime, folder: &Folder, locked: Vec<Alone>, found: &mut RecoverableState) -> Result<()> {
     folder.expect_in_place()?;
     if let Some(head) = &found.head {
         folder.expect_head(Some(head))?;

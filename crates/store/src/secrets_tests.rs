@@ -18,22 +18,22 @@ const KEY_BYTES: usize = 32;
 const PIECE_BYTES: usize = 1 << 20;
 
 /// Secret bytes, masked so that the search does not find them.
-struct Masked([u8; KEY_BYTES]);
+struct MaskedKey([u8; KEY_BYTES]);
 
-impl Masked {
-    fn of(secret: &[u8]) -> Masked {
+impl MaskedKey {
+    fn of(secret: &[u8]) -> MaskedKey {
         let mut masked = [0; KEY_BYTES];
         masked.iter_mut().zip(secret).for_each(|(masked, byte)| *masked = byte ^ 0xa5);
-        Masked(masked)
+        MaskedKey(masked)
     }
 
     /// A secret computed from a number.
-    fn of_number(number: u32) -> Masked {
-        Masked(std::array::from_fn(|index| byte(number, index) ^ 0xa5))
+    fn of_number(number: u32) -> MaskedKey {
+        MaskedKey(std::array::from_fn(|index| byte(number, index) ^ 0xa5))
     }
 
-    fn of_key(key: &Key) -> Masked {
-        Masked::of(key.material().as_slice().unwrap())
+    fn of_key(key: &Key) -> MaskedKey {
+        MaskedKey::of(key.material().as_slice().unwrap())
     }
 
     fn is_at(&self, window: &[u8]) -> bool {
@@ -82,11 +82,11 @@ fn options() -> Options {
 }
 
 /// Uses a store in every way, and returns all secrets that were in memory, masked.
-fn use_store(runtime: &Arc<Runtime>, folder: &std::path::Path) -> Vec<(&'static str, Masked)> {
+fn use_store(runtime: &Arc<Runtime>, folder: &std::path::Path) -> Vec<(&'static str, MaskedKey)> {
     let first = MasterKey::from_bytes(secret(1)).unwrap();
     let mut store = Store::create(Arc::clone(runtime), folder, &first, options()).unwrap();
     store.put("a", &mut &[7; 5000][..], false).unwrap();
-    let mut secrets = vec![("first root key", Masked::of_key(store.identity().keyring.newest().unwrap().1))];
+    let mut secrets = vec![("first root key", MaskedKey::of_key(store.identity().keyring.newest().unwrap().1))];
     let passphrase = MasterKey::passphrase(secret(2)).unwrap();
     store.rotate(&passphrase).unwrap();
     store.append("a", &mut &[8; 5000][..]).unwrap();
@@ -97,9 +97,9 @@ fn use_store(runtime: &Arc<Runtime>, folder: &std::path::Path) -> Vec<(&'static 
     let object = store.object("a").unwrap();
     let object_key = object_secret(runtime, store.identity(), 2, &object.id).unwrap().unwrap();
     let (_, root) = store.identity().keyring.newest().unwrap();
-    secrets.push(("object key", Masked::of_key(&object_key)));
-    secrets.push(("second root key", Masked::of_key(root)));
-    assert!(secrets[2].1.copies() >= 1 && Masked::of_number(2).copies() >= 1, "the search finds what is there");
+    secrets.push(("object key", MaskedKey::of_key(&object_key)));
+    secrets.push(("second root key", MaskedKey::of_key(root)));
+    assert!(secrets[2].1.copies() >= 1 && MaskedKey::of_number(2).copies() >= 1, "the search finds what is there");
     let shown = format!("{store:?} {first:?} {passphrase:?} {:?} {:?}", store.identity(), store.options());
     let is_shown = |number: u32| {
         (0..KEY_BYTES - 2).any(|at| {
@@ -115,15 +115,15 @@ fn no_key_is_left_in_memory() {
     let folder = std::env::temp_dir().join(format!("panoply-store-secrets-{}", std::process::id()));
     let runtime = Arc::new(Runtime::builder().backend(Arc::new(CpuBackend::new())).build().unwrap());
     let mut secrets = use_store(&runtime, &folder);
-    secrets.push(("master key", Masked::of_number(1)));
-    secrets.push(("passphrase", Masked::of_number(2)));
+    secrets.push(("master key", MaskedKey::of_number(1)));
+    secrets.push(("passphrase", MaskedKey::of_number(2)));
     let file = folder.join("written.key");
     MasterKey::from_bytes(secret(3)).unwrap().write_new_file(&file).unwrap();
-    secrets.push(("written key", Masked::of_number(3)));
+    secrets.push(("written key", MaskedKey::of_number(3)));
     // Two hexadecimal digits for each byte.
     let nibble = |at: usize| (byte(3, at / 2) >> (4 - at % 2 * 4)) & 15;
     let digit = |at: usize| b"0123456789abcdef"[usize::from(nibble(at))];
-    secrets.push(("digits of a written key", Masked(std::array::from_fn(|at| digit(at) ^ 0xa5))));
+    secrets.push(("digits of a written key", MaskedKey(std::array::from_fn(|at| digit(at) ^ 0xa5))));
     // The worker releases an op only after its answer.
     let start = Instant::now();
     for (name, secret) in &secrets {

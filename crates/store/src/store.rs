@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use panoply_runtime::Runtime;
 
-use crate::anchor::{self, Known};
+use crate::anchor::{self, AnchorRelation};
 use crate::batch::Batch;
 use crate::catalog::{Catalog, Change, Extent, Object};
 use crate::encode::hex;
@@ -32,17 +32,21 @@ use crate::extent::object_secret;
 use crate::extent::read::ExtentReader;
 use crate::files::{read_file, read_intact};
 use crate::folder::{Failure, Folder};
-use crate::head::{HEAD_BYTES_MAX, Head, Identity, MAGIC, Source, State};
+use crate::head::{HEAD_BYTES_MAX, Head, HeadSource, Identity, MAGIC, State};
 use crate::key::MasterKey;
 use crate::log::{self, Log};
 use crate::merkle;
 use crate::newest::{Newest, refuse_successor_of_keys};
 pub use crate::options::Options;
 use crate::options::check;
+use crate::overtaken::undone;
 use crate::temporary;
 
 /// A log is rewritten when it is longer than this, and than twice its first length.
 const COMPACT_BYTES_MIN: u64 = 1 << 20;
+/// Changes without an object that another writer can prevent.
+const KEY_NOT_CHANGED: &str = "the key of the store was not changed";
+const LOG_NOT_REWRITTEN: &str = "the log was not rewritten";
 
 /// Description of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -149,7 +153,7 @@ impl Store {
         let folder = Folder::open(path, writes, options.lock_wait)?;
         let path = folder.head_path();
         let head = read_file(&path, HEAD_BYTES_MAX)?;
-        let from = Source::new(folder.path(), &path, key, options.passphrase_cost);
+        let from = HeadSource::new(folder.path(), &path, key, options.passphrase_cost);
         let Head { identity, state, is_whole } = Identity::decode(&runtime, &from, &head)?;
         let (_, root) = identity.keyring.newest()?;
         // The log's lock keeps out other writers even if the folder's lock does not. So files that
@@ -163,7 +167,7 @@ impl Store {
             Newest::read(&runtime, &folder, &identity, state, &head)?;
         let anchors = anchor::files(&options, &identity.store);
         let check = |file: &PathBuf| anchor::check(file, folder.path(), &identity.store, &catalog.history);
-        let known: Vec<Known> = anchors.iter().map(check).collect::<Result<_>>()?;
+        let known: Vec<AnchorRelation> = anchors.iter().map(check).collect::<Result<_>>()?;
         let is_log_whole = damaged_copies.iter().all(|damaged| matches!(damaged, Error::OlderHead { .. }));
         if !is_whole {
             damaged_copies.push(Error::damaged(&path, "one of its two copies is not in order"));
@@ -176,7 +180,7 @@ impl Store {
         let has_keys = identity.is_kept_in(&runtime, &keys_path, &keys);
         if !has_keys {
             if writes {
-                let from = Source { path: &keys_path, ..from };
+                let from = HeadSource { path: &keys_path, ..from };
                 refuse_successor_of_keys(&runtime, &folder, &from, &keys, identity.store, &state)?;
             }
             damaged_copies.push(Error::damaged(&keys_path, "it does not have the root keys that HEAD has"));
@@ -199,7 +203,7 @@ impl Store {
             catalog,
             log,
             stopped: None,
-            had_no_anchor: !known.is_empty() && known.iter().all(|known| *known == Known::Nothing),
+            had_no_anchor: !known.is_empty() && known.iter().all(|known| *known == AnchorRelation::Nothing),
             anchor_problem: None,
             damaged_copies,
         };
@@ -208,7 +212,7 @@ impl Store {
         }
         // Held until the store has locked a log of its own.
         drop(locked);
-        if known.iter().any(|known| *known != Known::This) {
+        if known.iter().any(|known| *known != AnchorRelation::This) {
             store.write_anchor();
         }
         anchors.iter().for_each(|file| temporary::remove_leftovers(file));
@@ -223,10 +227,10 @@ impl Store {
             self.or_later(written)?;
         }
         if self.log.is_none() {
-            return self.rewrite_log(self.identity.clone());
+            return self.rewrite_log(self.identity.clone(), LOG_NOT_REWRITTEN);
         }
         if !is_log_whole {
-            let written = self.rewrite_log(self.identity.clone());
+            let written = self.rewrite_log(self.identity.clone(), LOG_NOT_REWRITTEN);
             return self.or_later(written);
         }
         if !is_head_whole {
@@ -383,11 +387,11 @@ impl Store {
         let cost = self.options.passphrase_cost;
         let identity = self.identity.rotated(&self.runtime, key, cost, |epoch| used.contains(&epoch))?;
         let current = self.folder.expect_head(Some(&self.head)).map_err(Failure::from);
-        self.settle(current)?;
+        self.settle(current.map_err(|failure| failure.undoing(|| KEY_NOT_CHANGED.to_owned())))?;
         // The copy of the keys is written first: once the rotation counts, nothing is left that the
         // old master key opens.
         self.folder.write_keys(&identity.encode_keys(&self.runtime)?)?;
-        if let Err(error) = self.rewrite_log(identity) {
+        if let Err(error) = self.rewrite_log(identity, KEY_NOT_CHANGED) {
             let keys = self.identity.encode_keys(&self.runtime)?;
             if self.stopped.is_none() {
                 // If that fails too, the next writer does it.
@@ -433,7 +437,7 @@ impl Store {
     pub(crate) fn commit(&mut self, changes: Vec<Change>) -> Result<()> {
         self.expect_writable()?;
         let written = self.write_changes_in_reserve(&changes);
-        self.settle(written)?;
+        self.settle(written.map_err(|failure| failure.undoing(|| undone(&changes))))?;
         if changes.into_iter().try_for_each(|change| self.catalog.apply(change)).is_none() {
             let reason = "a change did not fit the catalog".to_owned();
             self.stopped = Some(reason.clone());
@@ -444,7 +448,7 @@ impl Store {
         if self.state.log_bytes > COMPACT_BYTES_MIN.max(2 * self.log_bytes_first) {
             // The changes already count; if there is no space for a new log, the old one is
             // continued.
-            let _ = self.rewrite_log(self.identity.clone());
+            let _ = self.rewrite_log(self.identity.clone(), LOG_NOT_REWRITTEN);
         }
         Ok(())
     }
@@ -489,8 +493,9 @@ impl Store {
         Ok(())
     }
 
-    /// Writes a new log with the whole catalog, under the newest root key of this identity.
-    fn rewrite_log(&mut self, identity: Identity) -> Result<()> {
+    /// Writes a new log with the whole catalog, under the newest root key of this identity. `undone`
+    /// is what was not done if another writer has changed the store.
+    fn rewrite_log(&mut self, identity: Identity, undone: &str) -> Result<()> {
         let (_, root) = identity.keyring.newest()?;
         let mut log = Log::create(&self.runtime, &self.folder, identity.store, root)?;
         let (id, generation) = (log.place().log, self.state.generation + 1);
@@ -502,7 +507,7 @@ impl Store {
         if matches!(&written, Err(failure) if !failure.is_unclear) {
             self.folder.remove_catalog(&id);
         }
-        let (state, head, place) = self.settle(written)?;
+        let (state, head, place) = self.settle(written.map_err(|failure| failure.undoing(|| undone.to_owned())))?;
         log.committed(place);
         let old = self.state.log;
         self.catalog.note(state.generation, state.last_tag);
@@ -517,7 +522,7 @@ impl Store {
     fn settle<T>(&mut self, result: Result<T, Failure>) -> Result<T> {
         result.map_err(|Failure { error, is_unclear }| {
             if is_unclear {
-                self.stopped = Some(error.to_string());
+                self.stopped = Some(error.reason());
             }
             error
         })

@@ -23,7 +23,7 @@ const WAITING_MAX: usize = 64;
 const THREADS_MAX: usize = 4;
 
 type Waiting = (File, PathBuf);
-type Failed = (PathBuf, Error);
+type SyncFailure = (PathBuf, Error);
 
 /// Makes files durable. May be used from any thread.
 pub(crate) struct Syncer {
@@ -42,14 +42,14 @@ struct State {
     last: Option<Waiting>,
     threads: Option<Threads>,
     /// Files that could not be made durable, as far as known.
-    failed: Vec<Failed>,
+    failed: Vec<SyncFailure>,
     /// Files that were given up: whether they become durable does not matter.
     given_up: HashSet<PathBuf>,
 }
 
 struct Threads {
     sender: SyncSender<Waiting>,
-    handles: Vec<JoinHandle<Vec<Failed>>>,
+    handles: Vec<JoinHandle<Vec<SyncFailure>>>,
 }
 
 impl Syncer {
@@ -115,13 +115,13 @@ impl Threads {
 }
 
 /// Waits for the disk, file by file, until the sender is closed; returns the failures.
-fn sync_all(receiver: &Mutex<Receiver<Waiting>>) -> Vec<Failed> {
+fn sync_all(receiver: &Mutex<Receiver<Waiting>>) -> Vec<SyncFailure> {
     let next = || receiver.lock().unwrap_or_else(PoisonError::into_inner).recv();
     std::iter::from_fn(|| next().ok()).filter_map(sync).collect()
 }
 
 /// Waits until a file is durable; returns its path and the error if that fails.
-fn sync((file, path): Waiting) -> Option<Failed> {
+fn sync((file, path): Waiting) -> Option<SyncFailure> {
     let error = file.sync_all().err()?;
     Some((path.clone(), Error::io("sync", &path, error)))
 }

@@ -141,18 +141,18 @@ mod tests {
     use super::*;
 
     /// A folder that is removed at the end of a test.
-    struct Place(PathBuf);
+    struct TemporaryFolder(PathBuf);
 
-    impl Place {
-        fn new(name: &str) -> Place {
+    impl TemporaryFolder {
+        fn new(name: &str) -> TemporaryFolder {
             let path = std::env::temp_dir().join(format!("panoply-temporary-{name}-{}", std::process::id()));
             let _ = fs::remove_dir_all(&path);
             fs::create_dir(&path).unwrap();
-            Place(path)
+            TemporaryFolder(path)
         }
     }
 
-    impl Drop for Place {
+    impl Drop for TemporaryFolder {
         fn drop(&mut self) {
             let _ = fs::remove_dir_all(&self.0);
         }
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn a_writer_notices_that_its_file_was_removed() {
-        let place = Place::new("removed");
+        let place = TemporaryFolder::new("removed");
         let new = place.0.join("anchor.0123456789abcdef.new");
         let file = create_private(&new).unwrap();
         // Another process is about to remove it.
@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn writers_and_those_who_tidy_up_do_not_disturb_each_other() {
         const WRITES: u32 = 40;
-        let place = Place::new("storm");
+        let place = TemporaryFolder::new("storm");
         let target = place.0.join("anchor");
         let is_done = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -203,7 +203,7 @@ mod tests {
     /// A name that is taken by a file, by a link to nothing or by a folder stays what it is.
     #[test]
     fn a_new_name_replaces_nothing() {
-        let place = Place::new("taken");
+        let place = TemporaryFolder::new("taken");
         let target = place.0.join("key");
         let take: [&dyn Fn(); 3] = [
             &|| fs::write(&target, "theirs").unwrap(),

@@ -20,7 +20,7 @@
 //!    cannot be moved within a file, or to another.
 //! 3. The content of a file results from applying its frames, in order, to an empty file. Bytes
 //!    without an authentic frame are skipped up to the next frame; lost content reads as zeros,
-//!    and [`Unsealed::first_bad`] gives its position. Whether a crash may have caused this, and
+//!    and [`UnsealedFile::first_bad`] gives its position. Whether a crash may have caused this, and
 //!    whether the last frames are there, the owner must know: a file does not contain its own
 //!    length.
 
@@ -34,7 +34,7 @@ use panoply_runtime::Runtime;
 
 use crate::encode::Fields;
 use crate::error::{Error, Result};
-use crate::head::{Identity, Source};
+use crate::head::{HeadSource, Identity};
 use crate::key::{MasterKey, PassphraseCost};
 use crate::lock::expect_process;
 use crate::randomness::random;
@@ -88,7 +88,7 @@ impl Vault {
         cost: PassphraseCost,
     ) -> Result<(Vault, Vec<u8>)> {
         let runtime = runtime.into();
-        let from = Source::new(folder, path, key, cost);
+        let from = HeadSource::new(folder, path, key, cost);
         let (identity, text) = Identity::unlock(&runtime, MAGIC, &from, head)?;
         let text = text.as_slice()?.to_vec();
         Ok((Vault { runtime, identity: Arc::new(identity) }, text))
@@ -119,10 +119,10 @@ impl Vault {
     }
 
     /// Reads the content of the file of this name.
-    pub fn unseal(&self, path: &Path, name: &str, file: &[u8]) -> Result<Unsealed> {
+    pub fn unseal(&self, path: &Path, name: &str, file: &[u8]) -> Result<UnsealedFile> {
         let tries = TRIED_BYTES_MIN.max(file.len().saturating_mul(4));
         let mut reading =
-            Reading { vault: self, path, name, file, tries, room: OPEN_BYTES, found: Unsealed::default() };
+            Reading { vault: self, path, name, file, tries, room: OPEN_BYTES, found: UnsealedFile::default() };
         reading.run()?;
         Ok(reading.found)
     }
@@ -207,7 +207,7 @@ fn associate(name: &str, place: u64, front: &[u8]) -> Vec<u8> {
 
 /// Content of a sealed file.
 #[derive(Debug, Default)]
-pub struct Unsealed {
+pub struct UnsealedFile {
     /// The plain file; lost parts are zeros.
     pub content: Vec<u8>,
     /// Its frames, in order.
@@ -248,7 +248,7 @@ struct Reading<'a> {
     /// as succeeded. So, apart from the bad frames themselves, failed openings have at most twice
     /// the bytes of successful ones.
     room: usize,
-    found: Unsealed,
+    found: UnsealedFile,
 }
 
 impl Reading<'_> {
@@ -392,7 +392,7 @@ mod tests {
         Vault::create(runtime, &MasterKey::from_bytes(vec![1; 32])?, PassphraseCost::default())
     }
 
-    fn unseal(vault: &Vault, file: &[u8]) -> Unsealed {
+    fn unseal(vault: &Vault, file: &[u8]) -> UnsealedFile {
         vault.unseal(Path::new("folder/name"), "name", file).unwrap()
     }
 

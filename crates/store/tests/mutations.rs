@@ -2,7 +2,7 @@
 //! Each store opens correctly, is reported as damaged, or is repaired without loss. No call panics,
 //! no content is returned that was never stored, and no store grows without bound.
 //!
-//! `PANOPLY_STORE_MUTATIONS` sets the number of stores of the long form.
+//! `PANOPLY_STORE_MUTATIONS` sets the number of stores.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,8 +13,7 @@ use std::path::{Path, PathBuf};
 use crate::support::{Random, TempFolder, copy, create, key, open, options, read, runtime};
 use panoply_store::{Error, RepairOptions, Store};
 
-const LONG_DEFAULT: u64 = 5000;
-const SHORT: u64 = 60;
+const STORES_DEFAULT: u64 = 60;
 const APPLY: RepairOptions = RepairOptions { apply: true, new_anchor: false };
 
 type Contents = BTreeMap<String, Vec<u8>>;
@@ -194,7 +193,7 @@ fn judge(store: &Store, base: &Base, what: &str) -> Contents {
 }
 
 #[derive(Debug, Default)]
-struct Counts {
+struct MutationCounts {
     opened: u64,
     named: u64,
     repaired: u64,
@@ -202,7 +201,7 @@ struct Counts {
 }
 
 /// Opens, repairs and opens again.
-fn check(work: &Path, base: &Base, mutations: &[Mutation], what: &str, counts: &mut Counts) {
+fn check(work: &Path, base: &Base, mutations: &[Mutation], what: &str, counts: &mut MutationCounts) {
     let is_one = mutations.len() == 1;
     let is_harmless = is_one && mutations[0].is_harmless();
     let is_extent = is_one && mutations[0].file.starts_with("data") && !mutations[0].file.ends_with("KEYS");
@@ -229,7 +228,7 @@ fn check(work: &Path, base: &Base, mutations: &[Mutation], what: &str, counts: &
 }
 
 /// A writer, on a copy, sees what a reader has seen, and leaves it as it is.
-fn check_writer(work: &Path, base: &Base, seen: Option<Contents>, what: &str, counts: &mut Counts) {
+fn check_writer(work: &Path, base: &Base, seen: Option<Contents>, what: &str, counts: &mut MutationCounts) {
     let written = work.with_extension("written");
     copy(work, &written);
     match open(&written) {
@@ -250,7 +249,7 @@ fn check_writer(work: &Path, base: &Base, seen: Option<Contents>, what: &str, co
 }
 
 /// A repair deletes nothing, and after it everything is there that one alteration has left.
-fn check_repair(work: &Path, base: &Base, mutations: &[Mutation], what: &str, counts: &mut Counts) {
+fn check_repair(work: &Path, base: &Base, mutations: &[Mutation], what: &str, counts: &mut MutationCounts) {
     let is_one = mutations.len() == 1;
     let is_extent = is_one && mutations[0].file.starts_with("data") && !mutations[0].file.ends_with("KEYS");
     let intact: Vec<Vec<u8>> = names(work).iter().map(|name| fs::read(work.join(name)).unwrap()).collect();
@@ -286,7 +285,7 @@ fn check_repair(work: &Path, base: &Base, mutations: &[Mutation], what: &str, co
 
 fn run(count: u64) {
     let bases: Vec<Base> = (0..2).map(base).collect();
-    let (work, mut counts) = (TempFolder::new("mutations-work"), Counts::default());
+    let (work, mut counts) = (TempFolder::new("mutations-work"), MutationCounts::default());
     for seed in 0..count {
         let mut random = Random(seed);
         let base = &bases[(seed % 2) as usize];
@@ -307,12 +306,6 @@ fn run(count: u64) {
 
 #[test]
 fn altered_stores_open_right_or_are_named_or_repaired() {
-    run(SHORT);
-}
-
-#[test]
-#[ignore = "takes minutes"]
-fn many_altered_stores_open_right_or_are_named_or_repaired() {
     let count = std::env::var("PANOPLY_STORE_MUTATIONS").ok();
-    run(count.map_or(LONG_DEFAULT, |count| count.parse().unwrap()));
+    run(count.map_or(STORES_DEFAULT, |count| count.parse().unwrap()));
 }

@@ -463,7 +463,7 @@ fn a_store_goes_from_thread_to_thread_and_is_read_by_several() {
 }
 
 #[derive(Clone, Debug)]
-enum Step {
+enum StoreStep {
     Put { name: u8, len: usize, replace: bool },
     Append { name: u8, len: usize },
     Remove { name: u8 },
@@ -472,26 +472,26 @@ enum Step {
     Batch(Vec<(u8, usize)>),
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = StoreStep> {
     let len = prop_oneof![0..5_usize, 90..110_usize, 900..3000_usize];
     prop_oneof![
-        4 => (0..6_u8, len.clone(), any::<bool>()).prop_map(|(name, len, replace)| Step::Put { name, len, replace }),
-        3 => (0..6_u8, len.clone()).prop_map(|(name, len)| Step::Append { name, len }),
-        2 => (0..6_u8).prop_map(|name| Step::Remove { name }),
-        1 => Just(Step::Rotate),
-        2 => Just(Step::Reopen),
-        1 => prop::collection::vec((0..6_u8, len), 0..5).prop_map(Step::Batch),
+        4 => (0..6_u8, len.clone(), any::<bool>()).prop_map(|(name, len, replace)| StoreStep::Put { name, len, replace }),
+        3 => (0..6_u8, len.clone()).prop_map(|(name, len)| StoreStep::Append { name, len }),
+        2 => (0..6_u8).prop_map(|name| StoreStep::Remove { name }),
+        1 => Just(StoreStep::Rotate),
+        2 => Just(StoreStep::Reopen),
+        1 => prop::collection::vec((0..6_u8, len), 0..5).prop_map(StoreStep::Batch),
     ]
 }
 
 type Model = BTreeMap<String, Vec<u8>>;
 
 /// Makes one step in the store and in the model, and compares the results.
-fn make(step: &Step, number: u64, store: &mut Store, model: &mut Model) {
+fn make(step: &StoreStep, number: u64, store: &mut Store, model: &mut Model) {
     let name = |name: u8| format!("folder {}/object {name}", name % 2);
     let content = |len| Random(number).bytes(len);
     match *step {
-        Step::Put { name: number, len, replace } => {
+        StoreStep::Put { name: number, len, replace } => {
             let (name, content) = (name(number), content(len));
             let put = store.put(&name, &mut &content[..], replace);
             match model.contains_key(&name) && !replace {
@@ -499,7 +499,7 @@ fn make(step: &Step, number: u64, store: &mut Store, model: &mut Model) {
                 false => assert!(put.map(|_| model.insert(name, content)).is_ok()),
             }
         }
-        Step::Append { name: number, len } => {
+        StoreStep::Append { name: number, len } => {
             let (name, content) = (name(number), content(len));
             match (store.append(&name, &mut &content[..]), model.get_mut(&name)) {
                 (Ok(entry), Some(known)) => {
@@ -510,11 +510,11 @@ fn make(step: &Step, number: u64, store: &mut Store, model: &mut Model) {
                 (appended, _) => panic!("{appended:?}"),
             }
         }
-        Step::Remove { name: number } => {
+        StoreStep::Remove { name: number } => {
             let name = name(number);
             assert_eq!(store.remove(&name).is_ok(), model.remove(&name).is_some());
         }
-        Step::Batch(ref puts) => {
+        StoreStep::Batch(ref puts) => {
             let mut batch = store.batch().unwrap();
             for (number, len) in puts {
                 batch.put(&name(*number), &mut &content(*len)[..], true).unwrap();
@@ -523,7 +523,7 @@ fn make(step: &Step, number: u64, store: &mut Store, model: &mut Model) {
             }
             batch.commit().unwrap();
         }
-        Step::Rotate | Step::Reopen => unreachable!("made by the caller"),
+        StoreStep::Rotate | StoreStep::Reopen => unreachable!("made by the caller"),
     }
 }
 
@@ -536,11 +536,11 @@ proptest! {
         let (mut store, mut model, mut current) = (create(&folder.0), Model::new(), 1);
         for (number, step) in (0..).zip(&steps) {
             match step {
-                Step::Rotate => {
+                StoreStep::Rotate => {
                     current += 1;
                     store.rotate(&key(current)).unwrap();
                 }
-                Step::Reopen => {
+                StoreStep::Reopen => {
                     drop(store);
                     store = Store::open(runtime(), &folder.0, &key(current), options()).unwrap();
                 }

@@ -186,8 +186,16 @@ fn a_writer_that_was_overtaken_changes_nothing() {
                 }
             };
             assert!(matches!(failed, Err(Error::Overtaken { .. })), "{failed:?}");
+            let undone =
+                ["`first` was not stored", "`before` was not removed", "the key of the store was not changed"][way];
+            let failed = failed.unwrap_err().to_string();
+            let reason = failed.split("; open the store again").next().unwrap();
+            assert!(reason.contains(undone) && reason.contains("the store is as the other writer left it"), "{failed}");
+            assert!(reason.contains(folder.0.to_str().unwrap()) && reason.len() < failed.len(), "{failed}");
             let refused = first.put("again", &mut &b"again"[..], false);
             assert!(matches!(refused, Err(Error::WritesStopped { .. })), "{refused:?}");
+            let refused = refused.unwrap_err().to_string();
+            assert!(refused.contains(reason) && refused.matches("open the store again").count() == 1, "{refused}");
             drop(first);
             let store = open(&folder.0).unwrap();
             assert_eq!(names(&store), ["before", "second"], "in place {in_place}, way {way}");

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
 
-use crate::encode::Encoded;
+use crate::encode::EncodedBatch;
 use crate::error::{Error, Result};
 use crate::ivf::{Centroids, Lists, kmeans};
-use crate::record::Slot;
+use crate::record::RowAddress;
 use crate::segment::{Addition, Segment, SegmentView};
-use crate::state::{Shared, Snapshot};
+use crate::state::{CollectionState, Snapshot};
 use crate::writer::{Command, NOWHERE, Replacement, recover, run_on};
 
 /// Rows copied in one batch.
@@ -36,18 +36,18 @@ pub struct Compaction {
 }
 
 /// A row to be copied: the index of its segment among the sources, and its row there.
-type Source = (u32, u32);
+type SourceRow = (u32, u32);
 
 /// Copies segments.
 pub(crate) struct Compactor<'a> {
-    pub(crate) shared: &'a Arc<Shared>,
+    pub(crate) shared: &'a Arc<CollectionState>,
     pub(crate) writer: SyncSender<Command>,
     /// Set when the collection is being closed.
     pub(crate) closing: &'a AtomicBool,
 }
 
 /// Whether the background should compact.
-pub(crate) fn wants_compaction(shared: &Shared, snapshot: &Snapshot) -> bool {
+pub(crate) fn wants_compaction(shared: &CollectionState, snapshot: &Snapshot) -> bool {
     let worn = snapshot.segments.iter().any(|segment| is_worn(shared, segment));
     let sealed = &snapshot.segments[..snapshot.segments.len().saturating_sub(1)];
     let small = (0..sealed.len()).filter(|place| can_join(shared, sealed, *place));
@@ -56,17 +56,17 @@ pub(crate) fn wants_compaction(shared: &Shared, snapshot: &Snapshot) -> bool {
 
 /// Whether a segment can be joined with a direct neighbour. Only neighbours are joined, so that
 /// rows stay ordered by age.
-fn can_join(shared: &Shared, sealed: &[Arc<SegmentView>], place: usize) -> bool {
+fn can_join(shared: &CollectionState, sealed: &[Arc<SegmentView>], place: usize) -> bool {
     let small = |place: usize| sealed.get(place).is_some_and(|segment| is_small(shared, segment));
     small(place) && (small(place + 1) || place > 0 && small(place - 1))
 }
 
-fn is_worn(shared: &Shared, segment: &SegmentView) -> bool {
+fn is_worn(shared: &CollectionState, segment: &SegmentView) -> bool {
     let percent = u64::from(segment.dead) * 100 / u64::from(segment.count.max(1));
     segment.dead >= DEAD_ROWS_MIN && percent >= u64::from(shared.options.compact_dead_percent)
 }
 
-fn is_small(shared: &Shared, segment: &SegmentView) -> bool {
+fn is_small(shared: &CollectionState, segment: &SegmentView) -> bool {
     segment.count as usize * segment.row_bytes < shared.options.segment_bytes_max / SMALL_SHARE
 }
 
@@ -110,7 +110,7 @@ impl Compactor<'_> {
         new_centroids: Option<Arc<Centroids>>,
     ) -> Result<()> {
         let (mut new, mut places) = (Vec::new(), Vec::new());
-        let mut moved: Vec<Vec<Slot>> = old.iter().map(|view| vec![NOWHERE; view.count as usize]).collect();
+        let mut moved: Vec<Vec<RowAddress>> = old.iter().map(|view| vec![NOWHERE; view.count as usize]).collect();
         let built = self.check_sources(&old).and_then(|()| {
             self.groups(snapshot, &old).into_iter().try_for_each(|group| {
                 places.extend(group.first().map(|place| old[*place as usize].id));
@@ -175,7 +175,7 @@ impl Compactor<'_> {
         old: &[Arc<SegmentView>],
         group: Vec<u32>,
         centroids: Option<&Centroids>,
-        moved: &mut [Vec<Slot>],
+        moved: &mut [Vec<RowAddress>],
     ) -> Result<Segment> {
         let (rows, lists) = self.ordered_rows(old, group, centroids)?;
         let number = run_on(&self.writer, |writer| writer.manifest.take_number()).wait()?;
@@ -201,20 +201,21 @@ impl Compactor<'_> {
         &self,
         segment: &mut Segment,
         old: &[Arc<SegmentView>],
-        rows: &[Source],
-        moved: &mut [Vec<Slot>],
+        rows: &[SourceRow],
+        moved: &mut [Vec<RowAddress>],
     ) -> Result<()> {
         let mut next = 0;
         for part in rows.chunks(COPY_ROWS_MAX) {
             if self.is_closing() {
                 return Err(Error::Closed);
             }
-            let batches: Vec<Encoded> = part.chunks(RECORD_ROWS_MAX).map(|part| self.copy_rows(old, part)).collect();
+            let batches: Vec<EncodedBatch> =
+                part.chunks(RECORD_ROWS_MAX).map(|part| self.copy_rows(old, part)).collect();
             let addition = |batch| Addition { kills: &[], fields: &[], batch: Some(batch) };
             let added = segment.append(&batches.iter().map(addition).collect::<Vec<_>>());
             added.map_err(|failure| failure.error)?;
             for (place, row) in part {
-                moved[*place as usize][*row as usize] = Slot { segment: segment.id, row: next };
+                moved[*place as usize][*row as usize] = RowAddress { segment: segment.id, row: next };
                 next += 1;
             }
         }
@@ -228,8 +229,8 @@ impl Compactor<'_> {
         old: &[Arc<SegmentView>],
         group: Vec<u32>,
         centroids: Option<&Centroids>,
-    ) -> Result<(Vec<Source>, Option<Lists>)> {
-        let (mut sources, mut lists): (Vec<Source>, Vec<u32>) = (Vec::new(), Vec::new());
+    ) -> Result<(Vec<SourceRow>, Option<Lists>)> {
+        let (mut sources, mut lists): (Vec<SourceRow>, Vec<u32>) = (Vec::new(), Vec::new());
         for place in group {
             let view = &old[place as usize];
             let rows: Vec<u32> = view.rows_by_age().into_iter().filter(|row| view.is_live(*row)).collect();
@@ -253,8 +254,8 @@ impl Compactor<'_> {
     }
 
     /// Stored rows as a batch, copied as they are: re-encoding would round them twice.
-    fn copy_rows(&self, old: &[Arc<SegmentView>], part: &[Source]) -> Encoded {
-        let mut batch = Encoded { count: part.len(), ..Encoded::default() };
+    fn copy_rows(&self, old: &[Arc<SegmentView>], part: &[SourceRow]) -> EncodedBatch {
+        let mut batch = EncodedBatch { count: part.len(), ..EncodedBatch::default() };
         for (place, row) in part {
             let view = &old[*place as usize];
             view.copy_row(*row, &mut batch);

@@ -27,7 +27,7 @@ pub(crate) const ENTRY_HEAD_BYTES: usize = 8;
 
 /// A batch, ready to be stored.
 #[derive(Default)]
-pub(crate) struct Encoded {
+pub(crate) struct EncodedBatch {
     pub(crate) count: usize,
     /// Rows in the storage type.
     pub(crate) rows: Vec<u8>,
@@ -115,7 +115,7 @@ pub(crate) fn encode<I: AsRef<str>>(
     ids: &[I],
     vectors: &[f32],
     metadata: &[Value],
-) -> Result<Encoded> {
+) -> Result<EncodedBatch> {
     if vectors.len() != ids.len().saturating_mul(schema.dimension) {
         let one_wrong = ids.len() == 1 || !vectors.len().is_multiple_of(schema.dimension);
         if one_wrong {
@@ -143,14 +143,14 @@ pub(crate) fn encode_without_rows<I: AsRef<str>>(
     hasher: &DefaultHashBuilder,
     ids: &[I],
     metadata: &[Value],
-) -> Result<Encoded> {
-    let mut encoded = Encoded { count: ids.len(), ..Encoded::default() };
+) -> Result<EncodedBatch> {
+    let mut encoded = EncodedBatch { count: ids.len(), ..EncodedBatch::default() };
     encode_ids(&mut encoded, hasher, ids, metadata)?;
     Ok(encoded)
 }
 
 /// Checks and encodes one row.
-fn encode_row(schema: &Schema, encoded: &mut Encoded, id: &str, vector: &[f32]) -> Result<()> {
+fn encode_row(schema: &Schema, encoded: &mut EncodedBatch, id: &str, vector: &[f32]) -> Result<()> {
     check_finite(id, vector, schema.storage)?;
     let length_min = if schema.metric == Metric::Cosine { LENGTH_MIN } else { 0.0 };
     let given = square_sum(vector);
@@ -266,7 +266,7 @@ fn check_finite(id: &str, vector: &[f32], storage: Storage) -> Result<()> {
 }
 
 fn encode_ids<I: AsRef<str>>(
-    encoded: &mut Encoded,
+    encoded: &mut EncodedBatch,
     hasher: &DefaultHashBuilder,
     ids: &[I],
     metadata: &[Value],
@@ -294,7 +294,7 @@ fn encode_ids<I: AsRef<str>>(
     Ok(())
 }
 
-impl Encoded {
+impl EncodedBatch {
     /// Adds an entry: an id, and a text that `write` appends. Returns the result of `write` and the
     /// length of the text.
     pub(crate) fn push_entry<T>(&mut self, id: &str, write: impl FnOnce(&mut Vec<u8>) -> T) -> (T, usize) {
@@ -312,7 +312,7 @@ impl Encoded {
 }
 
 /// Checks metadata and adds its entry. After an error the batch must not be used.
-fn encode_entry(encoded: &mut Encoded, id: &str, metadata: &Value) -> Result<()> {
+fn encode_entry(encoded: &mut EncodedBatch, id: &str, metadata: &Value) -> Result<()> {
     match metadata {
         Value::Null => {}
         Value::Object(fields) => {
@@ -383,7 +383,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn one(schema: &Schema, vector: &[f32]) -> Result<Encoded> {
+    fn one(schema: &Schema, vector: &[f32]) -> Result<EncodedBatch> {
         encode(schema, &DefaultHashBuilder::default(), &["a"], vector, &[])
     }
 

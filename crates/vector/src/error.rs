@@ -4,6 +4,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::embedding_model::EmbeddingModel;
+
 /// The result of every fallible function in this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -44,7 +46,7 @@ pub enum Error {
         id: String,
     },
     /// An insert would replace a record. Nothing of its batch was applied.
-    #[error("there is a record `{id}` already; use upsert to replace it")]
+    #[error("there is a record `{id}` already")]
     IdExists {
         /// The id.
         id: String,
@@ -72,6 +74,24 @@ pub enum Error {
         field: String,
         /// The fields that exist.
         known: String,
+    },
+    /// A filter compares a field with a value of another type than the field has in any record.
+    #[error("`{field}` is {expected} in the records, so it cannot be compared with {got}")]
+    FieldType {
+        /// The path of the field.
+        field: String,
+        /// The type of the field's values.
+        expected: &'static str,
+        /// The type of the value in the filter.
+        got: &'static str,
+    },
+    /// Vectors of one model were to be stored or searched in a collection of another model.
+    #[error("the collection's vectors come from the model {expected}, these from {got}; they cannot be compared")]
+    OtherModel {
+        /// The model of the collection.
+        expected: Box<EmbeddingModel>,
+        /// The other model.
+        got: Box<EmbeddingModel>,
     },
     /// A filter was refused.
     #[error(transparent)]
@@ -234,7 +254,7 @@ impl From<panoply_store::Error> for Error {
             panoply_store::Error::InUse { path } => Error::InUse { path },
             panoply_store::Error::Moved { path } => Error::Moved { path },
             // A file of it was deleted or replaced.
-            panoply_store::Error::Overtaken { path } => Error::Moved { path },
+            panoply_store::Error::Overtaken { path, .. } => Error::Moved { path },
             panoply_store::Error::NotAFile { path } => Error::NotAFile { path },
             panoply_store::Error::DiskFull { path } => Error::DiskFull { path },
             panoply_store::Error::Io { action, path, source } => Error::Io { action, path, source },

@@ -35,6 +35,7 @@ use panoply_runtime::Runtime;
 use panoply_store::lock::{Alone, Lock};
 use panoply_store::{MasterKey, PassphraseCost, Vault};
 
+use crate::embedding_model::EmbeddingModel;
 use crate::error::{Error, Failure, Result};
 use crate::held_log::HeldLog;
 use crate::region::{Access, Region, open_file, read_file, sync_folder};
@@ -86,6 +87,9 @@ pub(crate) struct Manifest {
     pub(crate) next: u32,
     /// The number of the file with the index's centroids.
     pub(crate) centroids: Option<u32>,
+    /// The model that computed the vectors, if it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) model: Option<EmbeddingModel>,
     /// Whether it was written by the previous version, which has no lengths.
     #[serde(skip)]
     pub(crate) old: bool,
@@ -115,7 +119,8 @@ impl Manifest {
     pub(crate) fn new(schema: &Schema) -> Manifest {
         let (name, metric) = (schema.name.clone(), schema.metric.name().to_owned());
         let (dimension, storage) = (schema.dimension, schema.storage);
-        Manifest { name, dimension, metric, storage, segments: Vec::new(), next: 0, centroids: None, old: false }
+        let (segments, centroids, model) = (Vec::new(), None, None);
+        Manifest { name, dimension, metric, storage, segments, next: 0, centroids, model, old: false }
     }
 
     pub(crate) fn schema(&self) -> Result<Schema> {

@@ -10,6 +10,7 @@
 //!
 //! * [`schema`]: the definition of a collection and the meaning of its scores.
 //! * [`collection`]: the handle that a program holds.
+//! * `embedding_model`: the model that computed the vectors.
 //! * [`search`]: the options and results of a search.
 //! * [`filter`]: conditions on metadata.
 //! * [`formats`]: files of vectors.
@@ -34,6 +35,7 @@
 
 pub mod collection;
 mod compact;
+mod embedding_model;
 mod encode;
 pub mod error;
 pub mod filter;
@@ -55,13 +57,14 @@ mod state;
 pub mod task;
 mod writer;
 
-pub use collection::{Collection, Entries, Entry, Page, RecallRow, Stats};
+pub use collection::{Collection, Entries, Page, RecallRow, Stats, StoredRecord};
 pub use compact::Compaction;
+pub use embedding_model::EmbeddingModel;
 pub use error::{Error, Result};
 pub use filter::Filter;
 pub use ivf::{IndexOptions, IndexReport};
 pub use panoply_core::op::compute::Metric;
 pub use repair::Repair;
 pub use schema::{Options, Residency, Schema, Storage};
-pub use search::{Found, FoundMany, Hit, SearchOptions, SearchReport};
+pub use search::{Hit, SearchOptions, SearchReport, SearchResult, SearchResults};
 pub use task::Task;

@@ -49,14 +49,14 @@ const CHECKSUM_BYTES_MIN: usize = 256 << 20;
 
 /// A row: its segment, and its index there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Slot {
+pub(crate) struct RowAddress {
     pub(crate) segment: u32,
     pub(crate) row: u32,
 }
 
 /// The parts of a segment's records, which depend on the schema.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Layout {
+pub(crate) struct RecordLayout {
     pub(crate) row_bytes: usize,
     pub(crate) norms: bool,
     pub(crate) scales: bool,
@@ -67,7 +67,7 @@ pub(crate) struct Draft<'a> {
     pub(crate) number: u64,
     /// Number of preceding records that are not known to be on disk.
     pub(crate) before: u32,
-    pub(crate) kills: &'a [Slot],
+    pub(crate) kills: &'a [RowAddress],
     pub(crate) fields: &'a [String],
     pub(crate) rows: u32,
     pub(crate) first_row: u32,
@@ -88,7 +88,7 @@ pub(crate) struct Record {
     pub(crate) on_disk: u64,
     /// Whether the record is a mark. A mark has no rows, and no valid `first_row`.
     pub(crate) is_mark: bool,
-    pub(crate) kills: Vec<Slot>,
+    pub(crate) kills: Vec<RowAddress>,
     pub(crate) fields: Vec<String>,
     pub(crate) rows: u32,
     pub(crate) first_row: u32,
@@ -144,7 +144,7 @@ pub(crate) fn write_record(out: &mut Vec<u8>, nonce: u64, draft: &Draft<'_>) {
         draft.rows_checksum,
     ];
     numbers.iter().for_each(|number| out.extend_from_slice(&number.to_le_bytes()));
-    for Slot { segment, row } in draft.kills {
+    for RowAddress { segment, row } in draft.kills {
         out.extend_from_slice(&segment.to_le_bytes());
         out.extend_from_slice(&row.to_le_bytes());
     }
@@ -186,7 +186,7 @@ pub(crate) fn read_record(
     at: usize,
     nonce: u64,
     number: u64,
-    layout: Layout,
+    layout: RecordLayout,
 ) -> Result<Option<Record>> {
     Ok(read_any_record(path, log, at, nonce, layout)?.filter(|record| record.number == number))
 }
@@ -197,7 +197,7 @@ pub(crate) fn read_any_record(
     log: &[u8],
     at: usize,
     nonce: u64,
-    layout: Layout,
+    layout: RecordLayout,
 ) -> Result<Option<Record>> {
     let Some((expected, body)) = record_at(log, at) else { return Ok(None) };
     if checksum(nonce, &log[body.clone()]) != expected {
@@ -209,7 +209,7 @@ pub(crate) fn read_any_record(
 
 /// The result of looking for a record from a position in a log onward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Behind {
+pub(crate) enum RecordSearch {
     /// The offset of the record found.
     Record(usize),
     /// No matching record.
@@ -220,18 +220,18 @@ pub(crate) enum Behind {
 
 /// Looks at and after `at` for a record which proves that record `number`, expected at `at`, had
 /// reached the disk.
-pub(crate) fn proof_behind(log: &[u8], at: usize, nonce: u64, number: u64) -> Behind {
+pub(crate) fn proof_behind(log: &[u8], at: usize, nonce: u64, number: u64) -> RecordSearch {
     record_behind(log, at, nonce, |_, on_disk| on_disk > number)
 }
 
 /// The first record at or after `at`, with any number.
-pub(crate) fn any_record_behind(log: &[u8], at: usize, nonce: u64) -> Behind {
+pub(crate) fn any_record_behind(log: &[u8], at: usize, nonce: u64) -> RecordSearch {
     record_behind(log, at, nonce, |_, _| true)
 }
 
 /// The first record at or after `at` that `wanted` accepts, given its number and the number of
 /// records that had reached the disk.
-fn record_behind(log: &[u8], at: usize, nonce: u64, wanted: impl Fn(u64, u64) -> bool) -> Behind {
+fn record_behind(log: &[u8], at: usize, nonce: u64, wanted: impl Fn(u64, u64) -> bool) -> RecordSearch {
     let mark = RECORD_MARK.to_le_bytes();
     let at = at.min(log.len());
     let marks = log[at..].windows(4).enumerate().filter(|(_, four)| *four == mark).map(|(place, _)| at + place);
@@ -248,18 +248,18 @@ fn record_behind(log: &[u8], at: usize, nonce: u64, wanted: impl Fn(u64, u64) ->
         }
         match unread.checked_sub(body.len()) {
             Some(left) => unread = left,
-            None => return Behind::Unclear,
+            None => return RecordSearch::Unclear,
         }
         if checksum(nonce, &log[body]) == expected {
-            return Behind::Record(start);
+            return RecordSearch::Record(start);
         }
     }
-    Behind::Nothing
+    RecordSearch::Nothing
 }
 
 /// A record's number, and how many records were acknowledged and on disk when it was written.
 fn read_order(log: &[u8], body: &Range<usize>) -> Option<(u64, u64, u64)> {
-    let mut reader = Reader { bytes: &log[..body.end], at: body.start };
+    let mut reader = FieldReader { bytes: &log[..body.end], at: body.start };
     let (number, second) = (reader.number_u64()?, reader.number()?);
     if body.len() == MARK_BODY_BYTES {
         return Some((number, number, if second == 1 { number } else { 0 }));
@@ -271,15 +271,15 @@ fn read_order(log: &[u8], body: &Range<usize>) -> Option<(u64, u64, u64)> {
 /// The checksum and the body's range of the record that begins at `start`, if the record ends
 /// within the log.
 fn record_at(log: &[u8], start: usize) -> Option<(u32, Range<usize>)> {
-    let mut reader = Reader { bytes: log, at: start };
+    let mut reader = FieldReader { bytes: log, at: start };
     let (length, expected) = (reader.number_u64()?, reader.number()?);
     reader.number().filter(|mark| *mark == RECORD_MARK)?;
     Some((expected, reader.take(usize::try_from(length).ok()?)?))
 }
 
-fn read_body(log: &[u8], body: Range<usize>, layout: Layout) -> Option<Record> {
+fn read_body(log: &[u8], body: Range<usize>, layout: RecordLayout) -> Option<Record> {
     let (number, acknowledged, on_disk) = read_order(log, &body)?;
-    let mut reader = Reader { bytes: &log[..body.end], at: body.start + 12 };
+    let mut reader = FieldReader { bytes: &log[..body.end], at: body.start + 12 };
     if body.len() == MARK_BODY_BYTES {
         let rows_synced = reader.number()?;
         let nothing = || body.end..body.end;
@@ -306,7 +306,8 @@ fn read_body(log: &[u8], body: Range<usize>, layout: Layout) -> Option<Record> {
     let (rows_synced, rows_checksum) = (reader.number()?, reader.number()?);
     first_row.checked_add(rows)?;
     let kills = reader.take((kill_count as usize).checked_mul(8)?)?;
-    let kills = log[kills].chunks_exact(8).map(|pair| Slot { segment: number_at(pair), row: number_at(&pair[4..]) });
+    let kills =
+        log[kills].chunks_exact(8).map(|pair| RowAddress { segment: number_at(pair), row: number_at(&pair[4..]) });
     let kills = kills.collect();
     let mut fields = Vec::new();
     for _ in 0..field_count {
@@ -344,7 +345,7 @@ fn read_body(log: &[u8], body: Range<usize>, layout: Layout) -> Option<Record> {
 /// Calls `visit` with the offset and the id of each entry of a record. `None` if the entries do not
 /// fill their range exactly.
 pub(crate) fn for_each_entry(log: &[u8], record: &Record, mut visit: impl FnMut(usize, &[u8])) -> Option<()> {
-    let mut reader = Reader { bytes: &log[..record.entries.end], at: record.entries.start };
+    let mut reader = FieldReader { bytes: &log[..record.entries.end], at: record.entries.start };
     for _ in 0..record.rows {
         let start = reader.at;
         let (id_bytes, text_bytes) = (reader.number()? as usize, reader.number()? as usize);
@@ -363,12 +364,12 @@ pub(crate) fn entry(log: &[u8], at: usize) -> Option<(&str, &[u8])> {
     Some((str::from_utf8(id).ok()?, rest.get(..number_at(&head[4..]) as usize)?))
 }
 
-struct Reader<'a> {
+struct FieldReader<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
-impl Reader<'_> {
+impl FieldReader<'_> {
     fn take(&mut self, length: usize) -> Option<Range<usize>> {
         let end = self.at.checked_add(length).filter(|end| *end <= self.bytes.len())?;
         let range = self.at..end;
@@ -403,14 +404,14 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const LAYOUT: Layout = Layout { row_bytes: 3, norms: true, scales: false };
+    const LAYOUT: RecordLayout = RecordLayout { row_bytes: 3, norms: true, scales: false };
 
     fn sample() -> Vec<u8> {
         let mut log = log_head(7, 99).to_vec();
         let draft = Draft {
             number: 0,
             before: 0,
-            kills: &[Slot { segment: 1, row: 2 }],
+            kills: &[RowAddress { segment: 1, row: 2 }],
             fields: &["color".to_owned()],
             rows: 2,
             first_row: 5,
@@ -463,25 +464,25 @@ mod tests {
         let mut two = log.clone();
         write_record(&mut two, 99, &Draft { number: 1, before: 0, ..empty_draft() });
         two[LOG_HEAD_BYTES + 20] ^= 1;
-        assert_eq!(proof_behind(&two, LOG_HEAD_BYTES, 99, 0), Behind::Record(log.len()));
-        assert_eq!(proof_behind(&two, LOG_HEAD_BYTES, 98, 0), Behind::Nothing);
+        assert_eq!(proof_behind(&two, LOG_HEAD_BYTES, 99, 0), RecordSearch::Record(log.len()));
+        assert_eq!(proof_behind(&two, LOG_HEAD_BYTES, 98, 0), RecordSearch::Nothing);
         let mut same = log.clone();
         write_record(&mut same, 99, &Draft { number: 1, before: 1, ..empty_draft() });
-        assert_eq!(proof_behind(&same, LOG_HEAD_BYTES, 99, 0), Behind::Nothing);
+        assert_eq!(proof_behind(&same, LOG_HEAD_BYTES, 99, 0), RecordSearch::Nothing);
         // A mark proves the same, unless the group was not synced.
-        for (on_disk, found) in [(true, Behind::Record(log.len())), (false, Behind::Nothing)] {
+        for (on_disk, found) in [(true, RecordSearch::Record(log.len())), (false, RecordSearch::Nothing)] {
             let mut marked = log.clone();
             write_mark(&mut marked, 99, 1, on_disk, 7);
             marked[LOG_HEAD_BYTES + 20] ^= 1;
             assert_eq!(proof_behind(&marked, LOG_HEAD_BYTES, 99, 0), found);
-            assert_eq!(any_record_behind(&marked, LOG_HEAD_BYTES, 99), Behind::Record(log.len()));
+            assert_eq!(any_record_behind(&marked, LOG_HEAD_BYTES, 99), RecordSearch::Record(log.len()));
             let mark = read_record(path, &marked, log.len(), 99, 1, LAYOUT).unwrap().unwrap();
             assert!(mark.is_mark && mark.acknowledged == 1 && mark.rows_synced == 7 && mark.end == marked.len());
         }
         let old = head_of(1, 7, 99);
         assert_eq!(read_log_head(path, &old, 7).unwrap(), 99);
         assert!(read_log_head(path, &head_of(3, 7, 99), 7).is_err());
-        let wrong = Layout { row_bytes: 1 << 40, ..LAYOUT };
+        let wrong = RecordLayout { row_bytes: 1 << 40, ..LAYOUT };
         assert!(matches!(read_record(path, &log, LOG_HEAD_BYTES, 99, 0, wrong), Err(Error::Corrupt { .. })));
     }
 
@@ -498,7 +499,7 @@ mod tests {
             log.extend_from_slice(&[0; 4]);
         }
         log.extend_from_slice(&[0; 64]);
-        assert_eq!(proof_behind(&log, LOG_HEAD_BYTES, 99, 0), Behind::Unclear);
+        assert_eq!(proof_behind(&log, LOG_HEAD_BYTES, 99, 0), RecordSearch::Unclear);
     }
 
     proptest! {

@@ -17,15 +17,17 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::collection::open::{Stored, ending_of};
-use crate::encode::{Encoded, floats};
+use crate::collection::open::{FolderContents, ending_of};
+use crate::encode::{EncodedBatch, floats};
 use crate::error::{Error, Result};
 use crate::folder::{Folder, ListedSegment, Manifest, Opener};
 use crate::ivf::{Centroids, Lists};
-use crate::record::{Behind, LOG_HEAD_BYTES, Record, Slot, any_record_behind, entry, for_each_entry, read_any_record};
+use crate::record::{
+    LOG_HEAD_BYTES, Record, RecordSearch, RowAddress, any_record_behind, entry, for_each_entry, read_any_record,
+};
 use crate::schema::Schema;
 use crate::segment::{Addition, Segment, SegmentView};
-use crate::writer::recover::{Recovered, check_record, examine};
+use crate::writer::recover::{RecoveredSegment, check_record, examine};
 
 /// The findings of a repair, and its actual or planned effect.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -57,15 +59,15 @@ pub struct Finding {
 }
 
 /// The result of examining a segment.
-enum Examined {
-    Sound(Box<Recovered>),
+enum Examination {
+    Sound(Box<RecoveredSegment>),
     Salvaged(Salvage),
 }
 
 /// The readable parts of a damaged segment.
 struct Salvage {
     rows: Vec<SalvagedRow>,
-    kills: Vec<Slot>,
+    kills: Vec<RowAddress>,
     fields: Vec<String>,
 }
 
@@ -81,7 +83,7 @@ struct SalvagedRow {
 }
 
 /// The folder under repair.
-struct Patient<'a> {
+struct FolderUnderRepair<'a> {
     folder: &'a Folder,
     schema: Arc<Schema>,
     manifest: Manifest,
@@ -113,7 +115,8 @@ pub(crate) fn repair(path: &Path, opener: Opener<'_>, apply: bool) -> Result<Rep
         None => None,
     };
     let schema = Arc::new(manifest.schema()?);
-    let mut patient = Patient { folder: &folder, schema, manifest, repair: Repair::default(), damaged: Vec::new() };
+    let mut patient =
+        FolderUnderRepair { folder: &folder, schema, manifest, repair: Repair::default(), damaged: Vec::new() };
     let centroids = patient.examine_centroids();
     let mut segments = Vec::new();
     for place in 0..patient.manifest.segments.len() {
@@ -127,7 +130,7 @@ pub(crate) fn repair(path: &Path, opener: Opener<'_>, apply: bool) -> Result<Rep
     Ok(patient.repair)
 }
 
-impl Patient<'_> {
+impl FolderUnderRepair<'_> {
     /// Records damage. Other errors end the repair.
     fn note(&mut self, error: Error) -> Result<()> {
         let (path, offset, reason) = match error {
@@ -163,7 +166,7 @@ impl Patient<'_> {
         self.damaged.push(path);
     }
 
-    fn examine_segment(&mut self, place: usize, centroids: Option<&Centroids>) -> Result<Examined> {
+    fn examine_segment(&mut self, place: usize, centroids: Option<&Centroids>) -> Result<Examination> {
         let listed = self.manifest.segments[place];
         let found = examine(self.folder, &self.schema, &listed, ending_of(&self.manifest, place));
         let sound = found.and_then(|found| {
@@ -179,13 +182,13 @@ impl Patient<'_> {
                         Err(error) => self.lose_index(error, path),
                     }
                 }
-                Ok(Examined::Sound(Box::new(recovered)))
+                Ok(Examination::Sound(Box::new(recovered)))
             }
             Err(error) => {
                 self.note(error)?;
                 let (rows, log) = (self.folder.rows_path(listed.id), self.folder.log_path(listed.id));
                 self.damaged.extend([rows, log, self.folder.lists_path(listed.id)]);
-                Ok(Examined::Salvaged(self.salvage(&listed)))
+                Ok(Examination::Salvaged(self.salvage(&listed)))
             }
         }
     }
@@ -199,7 +202,7 @@ impl Patient<'_> {
         let nonce = log.get(16..24).and_then(|nonce| nonce.try_into().ok()).map_or(0, u64::from_le_bytes);
         let mut salvage = Salvage { rows: Vec::new(), kills: Vec::new(), fields: Vec::new() };
         let (mut at, mut number, mut row, mut kept) = (LOG_HEAD_BYTES, 0_u64, 0_u32, 0_u32);
-        while let Behind::Record(start) = any_record_behind(&log, at, nonce) {
+        while let RecordSearch::Record(start) = any_record_behind(&log, at, nonce) {
             let record = read_any_record(&log_path, &log, start, nonce, layout).ok().flatten();
             // Records come in order; a record out of order does not belong to this log.
             let Some(record) =
@@ -228,19 +231,19 @@ impl Patient<'_> {
     }
 
     /// Determines the dead rows of the repaired collection, and counts the live ones.
-    fn settle(&mut self, segments: &mut [Examined]) -> Result<HashSet<Slot>> {
-        let mut dead: HashSet<Slot> = HashSet::new();
+    fn settle(&mut self, segments: &mut [Examination]) -> Result<HashSet<RowAddress>> {
+        let mut dead: HashSet<RowAddress> = HashSet::new();
         for examined in segments.iter() {
             dead.extend(match examined {
-                Examined::Sound(recovered) => recovered.kills.iter(),
-                Examined::Salvaged(salvage) => salvage.kills.iter(),
+                Examination::Sound(recovered) => recovered.kills.iter(),
+                Examination::Salvaged(salvage) => salvage.kills.iter(),
             });
         }
-        let mut owners: HashMap<String, Slot> = HashMap::new();
+        let mut owners: HashMap<String, RowAddress> = HashMap::new();
         let mut twice = Vec::new();
         for (listed, examined) in self.manifest.segments.iter().zip(segments) {
             let mut own = |id: &str, row: u32| {
-                let slot = Slot { segment: listed.id, row };
+                let slot = RowAddress { segment: listed.id, row };
                 if !dead.contains(&slot)
                     && let Some(older) = owners.insert(id.to_owned(), slot)
                 {
@@ -249,11 +252,11 @@ impl Patient<'_> {
                 }
             };
             match examined {
-                Examined::Sound(recovered) => {
+                Examination::Sound(recovered) => {
                     let view: Arc<SegmentView> = recovered.segment.view()?;
                     (0..view.count).for_each(|row| own(view.id_of(row), row));
                 }
-                Examined::Salvaged(salvage) => salvage.rows.iter().for_each(|row| own(&row.id, row.row)),
+                Examination::Salvaged(salvage) => salvage.rows.iter().for_each(|row| own(&row.id, row.row)),
             }
         }
         if self.repair.findings.is_empty() {
@@ -267,29 +270,29 @@ impl Patient<'_> {
     }
 
     /// Writes new segments for the damaged ones, and a manifest that names them.
-    fn apply(&mut self, segments: Vec<Examined>, dead: &HashSet<Slot>) -> Result<()> {
+    fn apply(&mut self, segments: Vec<Examination>, dead: &HashSet<RowAddress>) -> Result<()> {
         // Remove leftovers of a crash, whose names the new files may need.
         self.folder.tidy(&self.manifest)?;
         let mut fields: Vec<String> = Vec::new();
         let mut sound: HashSet<u32> = HashSet::new();
         for (listed, examined) in self.manifest.segments.iter().zip(&segments) {
             match examined {
-                Examined::Sound(recovered) => {
+                Examination::Sound(recovered) => {
                     sound.insert(listed.id);
                     fields.extend(recovered.fields.iter().cloned());
                 }
-                Examined::Salvaged(salvage) => fields.extend(salvage.fields.iter().cloned()),
+                Examination::Salvaged(salvage) => fields.extend(salvage.fields.iter().cloned()),
             }
         }
         fields.sort();
         fields.dedup();
         // Write the removals of dropped logs again if they concern rows that stay.
-        let kills: Vec<Slot> = dead.iter().filter(|slot| sound.contains(&slot.segment)).copied().collect();
+        let kills: Vec<RowAddress> = dead.iter().filter(|slot| sound.contains(&slot.segment)).copied().collect();
         let (old, mut all) = (std::mem::take(&mut self.manifest.segments), Vec::new());
         for (listed, examined) in old.into_iter().zip(segments) {
             all.push(match examined {
-                Examined::Sound(recovered) => {
-                    let Recovered { mut segment, takeover, .. } = *recovered;
+                Examination::Sound(recovered) => {
+                    let RecoveredSegment { mut segment, takeover, .. } = *recovered;
                     if listed.extent.is_none() {
                         // The log may have a torn end; the segment does not grow any more.
                         takeover.apply(&mut segment)?;
@@ -298,8 +301,8 @@ impl Patient<'_> {
                     }
                     ListedSegment { lists: segment.lists.is_some(), extent: Some(segment.extent()), ..listed }
                 }
-                Examined::Salvaged(salvage) => {
-                    let lives = |row: &&SalvagedRow| !dead.contains(&Slot { segment: listed.id, row: row.row });
+                Examination::Salvaged(salvage) => {
+                    let lives = |row: &&SalvagedRow| !dead.contains(&RowAddress { segment: listed.id, row: row.row });
                     self.write_segment(&[], &[], &salvage.rows.iter().filter(lives).collect::<Vec<_>>())?
                 }
             });
@@ -312,19 +315,24 @@ impl Patient<'_> {
         }
         self.folder.write_manifest(&self.manifest).map_err(|failure| failure.error)?;
         self.folder.set_aside(&self.damaged);
-        Stored::read(self.folder, &self.manifest, &self.schema, false)?;
+        FolderContents::read(self.folder, &self.manifest, &self.schema, false)?;
         self.folder.tidy(&self.manifest)
     }
 
     /// Writes a complete new segment.
-    fn write_segment(&mut self, kills: &[Slot], fields: &[String], rows: &[&SalvagedRow]) -> Result<ListedSegment> {
+    fn write_segment(
+        &mut self,
+        kills: &[RowAddress],
+        fields: &[String],
+        rows: &[&SalvagedRow],
+    ) -> Result<ListedSegment> {
         const RECORD_ROWS_MAX: usize = 1 << 10;
         let number = self.manifest.take_number()?;
         let mut segment = Segment::create(Some(self.folder), &self.schema, number, false)?;
         let mut add = |addition: Addition<'_>| segment.append(&[addition]).map_err(|failure| failure.error);
         add(Addition { kills, fields, batch: None })?;
         for rows in rows.chunks(RECORD_ROWS_MAX) {
-            let mut batch = Encoded { count: rows.len(), ..Encoded::default() };
+            let mut batch = EncodedBatch { count: rows.len(), ..EncodedBatch::default() };
             for row in rows {
                 batch.rows.extend_from_slice(&row.bytes);
                 batch.norms.extend(row.norm);

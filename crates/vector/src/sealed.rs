@@ -14,7 +14,7 @@ use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use panoply_store::Vault;
-use panoply_store::vault::{Frame, Kind, Sealer, Unsealed};
+use panoply_store::vault::{Frame, Kind, Sealer, UnsealedFile};
 
 use crate::error::{Error, Result};
 use crate::region::{Access, CAPACITY_BYTES_MIN, open_file, read_file, write_file, zero_behind};
@@ -72,7 +72,7 @@ impl Sealing {
 }
 
 /// Refuses a file with bytes that are not authentic.
-pub(crate) fn expect_whole(path: &Path, unsealed: &Unsealed) -> Result<()> {
+pub(crate) fn expect_whole(path: &Path, unsealed: &UnsealedFile) -> Result<()> {
     match unsealed.first_bad {
         Some(place) => Err(Error::corrupt(path, place, "it is not authentic; somebody has altered it, or cut it")),
         None => Ok(()),

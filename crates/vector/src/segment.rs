@@ -11,11 +11,11 @@ use std::sync::Arc;
 use panoply_core::{DType, Tensor, bf16, f16};
 use serde_json::Value;
 
-use crate::encode::{Encoded, decode};
+use crate::encode::{EncodedBatch, decode};
 use crate::error::{Error, Failure, Result};
 use crate::folder::{Extent, Folder};
 use crate::ivf::Lists;
-use crate::record::{Draft, LOG_HEAD_BYTES, Layout, Slot, entry, log_head, write_mark, write_record};
+use crate::record::{Draft, LOG_HEAD_BYTES, RecordLayout, RowAddress, entry, log_head, write_mark, write_record};
 use crate::region::{Elements, Region, View};
 use crate::schema::{Schema, Storage};
 use crate::search::resident::Resident;
@@ -83,9 +83,9 @@ pub(crate) struct SegmentView {
 
 /// One change to be recorded.
 pub(crate) struct Addition<'a> {
-    pub(crate) kills: &'a [Slot],
+    pub(crate) kills: &'a [RowAddress],
     pub(crate) fields: &'a [String],
-    pub(crate) batch: Option<&'a Encoded>,
+    pub(crate) batch: Option<&'a EncodedBatch>,
 }
 
 impl Segment {
@@ -254,7 +254,7 @@ impl Segment {
     }
 
     /// Adds recorded rows to the columns, whose memory was reserved before.
-    fn note_rows(&mut self, batch: &Encoded, entries_start: u64) -> Result<()> {
+    fn note_rows(&mut self, batch: &EncodedBatch, entries_start: u64) -> Result<()> {
         let offsets: Vec<u64> = batch.offsets.iter().map(|offset| entries_start + offset).collect();
         self.entries.append(bytemuck::cast_slice(&offsets))?;
         if let Some(norms) = &mut self.norms {
@@ -367,8 +367,8 @@ impl Segment {
         Extent { log_bytes: self.log.len() as u64, records: self.records, rows: self.count }
     }
 
-    pub(crate) fn layout(schema: &Schema) -> Layout {
-        Layout { row_bytes: schema.row_bytes(), norms: schema.has_norms(), scales: schema.has_scales() }
+    pub(crate) fn layout(schema: &Schema) -> RecordLayout {
+        RecordLayout { row_bytes: schema.row_bytes(), norms: schema.has_norms(), scales: schema.has_scales() }
     }
 }
 
@@ -413,7 +413,7 @@ impl SegmentView {
     }
 
     /// Adds a stored row to a batch as it is: re-encoding would round it twice.
-    pub(crate) fn copy_row(&self, row: u32, batch: &mut Encoded) {
+    pub(crate) fn copy_row(&self, row: u32, batch: &mut EncodedBatch) {
         batch.rows.extend_from_slice(self.row(row));
         if self.norms.is_some() {
             batch.norms.push(self.norm_of(row));

@@ -14,7 +14,7 @@ use crate::region::{Access, Region, View, open_file, out_of_memory, read_file};
 use crate::sealed::{SealedFile, name_of};
 
 /// An open file with its content.
-pub(crate) struct Source {
+pub(crate) struct SourceFile {
     pub(crate) path: PathBuf,
     file: File,
     /// Length of the file.
@@ -32,9 +32,9 @@ enum Content {
     },
 }
 
-impl Source {
+impl SourceFile {
     /// Opens a file and maps it, or decrypts it if it is sealed.
-    pub(crate) fn open(folder: &Folder, path: PathBuf, access: Access, with_last_hole: bool) -> Result<Source> {
+    pub(crate) fn open(folder: &Folder, path: PathBuf, access: Access, with_last_hole: bool) -> Result<SourceFile> {
         let file = open_file(&path, access)?;
         let file_bytes = file.metadata().map_err(|error| Error::io("read", &path, error))?.len();
         let content = match folder.sealing().vault() {
@@ -42,7 +42,7 @@ impl Source {
             None if with_last_hole => Content::Mapped(map(&file, &path, file_bytes)?),
             None => Content::Mapped(map(&file, &path, without_last_hole(&file, file_bytes))?),
         };
-        Ok(Source { path, file, file_bytes, content })
+        Ok(SourceFile { path, file, file_bytes, content })
     }
 
     /// The plain bytes.
@@ -80,7 +80,7 @@ impl Source {
             there != Some(bytes)
         };
         let patches: Vec<(u64, &[u8])> = patches.filter(|patch| !self.is_sealed() || differs(patch)).collect();
-        let Source { path, file, content, .. } = self;
+        let SourceFile { path, file, content, .. } = self;
         match content {
             Content::Mapped(_) => {
                 for (at, bytes) in patches {

@@ -6,7 +6,7 @@
 //!    replaces the snapshot. It holds the index's lock around the last two steps. So looking up an
 //!    id and then taking the snapshot, in that order and under that lock, is always consistent.
 //! 3. A write is answered after its snapshot is in place: a search that begins later sees it.
-//! 4. In a fork of the process no lock is waited for: see [`Shared::read`].
+//! 4. In a fork of the process no lock is waited for: see [`CollectionState::read`].
 
 use std::collections::BTreeSet;
 use std::hash::BuildHasher;
@@ -23,7 +23,7 @@ use crate::error::{Error, Result};
 use crate::filter::Filter;
 use crate::folder::Folder;
 use crate::ivf::Centroids;
-use crate::record::Slot;
+use crate::record::RowAddress;
 use crate::schema::{Options, Schema};
 use crate::segment::SegmentView;
 
@@ -34,7 +34,7 @@ const FIELDS_MAX: usize = 1 << 16;
 const FIELDS_NAMED_MAX: usize = 20;
 
 /// State shared by the threads of a collection.
-pub(crate) struct Shared {
+pub(crate) struct CollectionState {
     pub(crate) schema: Arc<Schema>,
     pub(crate) options: Options,
     pub(crate) runtime: Arc<Runtime>,
@@ -70,17 +70,17 @@ pub(crate) struct Snapshot {
 #[derive(Default)]
 pub(crate) struct Index {
     /// The hash of an id, and its row.
-    table: HashTable<(u64, Slot)>,
+    table: HashTable<(u64, RowAddress)>,
 }
 
-impl Shared {
+impl CollectionState {
     pub(crate) fn new(
         schema: Arc<Schema>,
         options: Options,
         runtime: Arc<Runtime>,
         folder: Option<Arc<Folder>>,
-    ) -> Shared {
-        Shared {
+    ) -> CollectionState {
+        CollectionState {
             schema,
             options,
             hosts: host_devices(&runtime),
@@ -180,7 +180,7 @@ impl Shared {
     }
 
     /// The row of an id, with the snapshot that contains it.
-    pub(crate) fn find(&self, id: &str) -> (Option<Slot>, Arc<Snapshot>) {
+    pub(crate) fn find(&self, id: &str) -> (Option<RowAddress>, Arc<Snapshot>) {
         let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
         let snapshot = self.snapshot();
         (index.find(&snapshot, self.hash(id), id), snapshot)
@@ -252,8 +252,8 @@ impl Index {
         Index { table: HashTable::with_capacity(ids) }
     }
 
-    pub(crate) fn find(&self, snapshot: &Snapshot, hash: u64, id: &str) -> Option<Slot> {
-        let same = |(other, slot): &(u64, Slot)| {
+    pub(crate) fn find(&self, snapshot: &Snapshot, hash: u64, id: &str) -> Option<RowAddress> {
+        let same = |(other, slot): &(u64, RowAddress)| {
             *other == hash && snapshot.segment(slot.segment).is_some_and(|segment| segment.id_of(slot.row) == id)
         };
         self.table.find(hash, same).map(|(_, slot)| *slot)
@@ -269,18 +269,18 @@ impl Index {
         self.table.try_reserve(more, |(hash, _)| *hash).ok()
     }
 
-    pub(crate) fn insert(&mut self, hash: u64, slot: Slot) {
+    pub(crate) fn insert(&mut self, hash: u64, slot: RowAddress) {
         self.table.insert_unique(hash, (hash, slot), |(hash, _)| *hash);
     }
 
-    pub(crate) fn remove(&mut self, hash: u64, slot: Slot) {
+    pub(crate) fn remove(&mut self, hash: u64, slot: RowAddress) {
         if let Ok(entry) = self.table.find_entry(hash, |(_, other)| *other == slot) {
             entry.remove();
         }
     }
 
     /// Moves an id to another row.
-    pub(crate) fn relocate(&mut self, hash: u64, from: Slot, to: Slot) {
+    pub(crate) fn relocate(&mut self, hash: u64, from: RowAddress, to: RowAddress) {
         if let Some((_, slot)) = self.table.find_mut(hash, |(_, other)| *other == from) {
             *slot = to;
         }

@@ -28,26 +28,26 @@ pub struct Task<T> {
 
 /// The obligation to answer a task. If it is dropped without an answer, the answer is
 /// `Error::Closed`.
-pub(crate) struct Answer<T> {
+pub(crate) struct Responder<T> {
     cell: Arc<Cell<T>>,
 }
 
 struct Cell<T> {
     process: Process,
-    slot: Mutex<Slot<T>>,
+    slot: Mutex<TaskState<T>>,
     arrived: Condvar,
 }
 
-struct Slot<T> {
+struct TaskState<T> {
     result: Option<Result<T>>,
     waker: Option<Waker>,
 }
 
 /// Creates a task and the obligation to answer it.
-pub(crate) fn task<T>() -> (Answer<T>, Task<T>) {
-    let slot = Mutex::new(Slot { result: None, waker: None });
+pub(crate) fn task<T>() -> (Responder<T>, Task<T>) {
+    let slot = Mutex::new(TaskState { result: None, waker: None });
     let cell = Arc::new(Cell { process: Process::current(), slot, arrived: Condvar::new() });
-    (Answer { cell: Arc::clone(&cell) }, Task { cell })
+    (Responder { cell: Arc::clone(&cell) }, Task { cell })
 }
 
 impl<T> Task<T> {
@@ -107,7 +107,7 @@ impl<T> Future for Task<T> {
     }
 }
 
-impl<T> Answer<T> {
+impl<T> Responder<T> {
     /// Delivers the result.
     pub(crate) fn send(self, result: Result<T>) {
         self.put(result);
@@ -129,7 +129,7 @@ impl<T> Answer<T> {
     }
 }
 
-impl<T> Drop for Answer<T> {
+impl<T> Drop for Responder<T> {
     fn drop(&mut self) {
         // After `send` the result is there, or it was taken and the task is gone.
         if Arc::strong_count(&self.cell) > 1 {

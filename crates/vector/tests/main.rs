@@ -5,6 +5,7 @@ mod crash;
 mod damage;
 mod devices;
 mod durable;
+mod embedding_model;
 mod encrypted;
 mod index;
 mod readers;

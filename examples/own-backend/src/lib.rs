@@ -98,7 +98,7 @@ impl Backend for AbacusBackend {
 
     fn supports(&self, _device: &DeviceInfo, op: &Op) -> Support {
         match op {
-            Op::Compute(ComputeOp::Sort(op)) if op.input.dtype() == DType::F32 => match Work::sort(op) {
+            Op::Compute(ComputeOp::Sort(op)) if op.input.dtype() == DType::F32 => match WorkItem::sort(op) {
                 Some(_) => Support::Yes,
                 None => Support::No("it sorts contiguous lines along the last axis".to_owned()),
             },
@@ -119,7 +119,7 @@ impl Backend for AbacusBackend {
 }
 
 /// The work items of the device.
-enum Work {
+enum WorkItem {
     /// Sorts lines of this length.
     Sort { values: Vec<f32>, line: usize, descending: bool },
     /// A result that the engine has already. It goes through the queue to keep its place in the
@@ -127,20 +127,20 @@ enum Work {
     Known(Box<Result<Value>>),
 }
 
-impl Work {
-    fn sort(op: &Sort) -> Option<Work> {
+impl WorkItem {
+    fn sort(op: &Sort) -> Option<WorkItem> {
         let last = op.axis + 1 == op.input.shape().rank();
         let values = op.input.as_slice::<f32>().ok().filter(|_| last)?.to_vec();
-        Some(Work::Sort { values, line: op.input.shape()[op.axis].max(1), descending: op.descending })
+        Some(WorkItem::Sort { values, line: op.input.shape()[op.axis].max(1), descending: op.descending })
     }
 }
 
 /// The device itself: takes work in order and returns results in order.
-fn drive(inbox: &Receiver<(Vec<usize>, Work)>, outbox: &Sender<Result<Value>>) {
+fn drive(inbox: &Receiver<(Vec<usize>, WorkItem)>, outbox: &Sender<Result<Value>>) {
     while let Ok((shape, work)) = inbox.recv() {
         let answer = match work {
-            Work::Known(answer) => *answer,
-            Work::Sort { mut values, line, descending } => {
+            WorkItem::Known(answer) => *answer,
+            WorkItem::Sort { mut values, line, descending } => {
                 // NaN counts as larger than every number.
                 let rising = |a: &f32, b: &f32| a.partial_cmp(b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()));
                 let order = |a: &f32, b: &f32| if descending { rising(b, a) } else { rising(a, b) };
@@ -157,26 +157,28 @@ fn drive(inbox: &Receiver<(Vec<usize>, Work)>, outbox: &Sender<Result<Value>>) {
 /// The opened device. One thread owns it; the counters are in its table only.
 struct AbacusEngine {
     info: DeviceInfo,
-    work: Sender<(Vec<usize>, Work)>,
+    work: Sender<(Vec<usize>, WorkItem)>,
     answers: Receiver<Result<Value>>,
     under_way: VecDeque<Item>,
     counters: ObjectTable<[u32; 256]>,
 }
 
 impl AbacusEngine {
-    fn prepare(&mut self, op: &Op) -> Result<Work> {
+    fn prepare(&mut self, op: &Op) -> Result<WorkItem> {
         match op {
-            Op::Compute(ComputeOp::Sort(sort)) => Work::sort(sort).ok_or_else(|| Support::unknown(op).refusal(op)),
+            Op::Compute(ComputeOp::Sort(sort)) => WorkItem::sort(sort).ok_or_else(|| Support::unknown(op).refusal(op)),
             Op::Extension(extension) => {
                 if let Some(CountBytes { counter, message }) = extension.downcast_ref() {
                     let sums = self.counters.get_mut(counter)?;
                     message.as_slice()?.iter().for_each(|byte| sums[usize::from(*byte)] += 1);
-                    return Ok(Work::Known(Box::new(Tensor::from_slice(sums.as_slice(), [256]).map(Value::Tensor))));
+                    return Ok(WorkItem::Known(Box::new(
+                        Tensor::from_slice(sums.as_slice(), [256]).map(Value::Tensor),
+                    )));
                 }
                 // The op serves as the recipe: if the device is lost, the worker opens a new
                 // counter, which starts at zero.
                 let counter = self.counters.insert("counter", [0; 256], Some(op))?;
-                Ok(Work::Known(Box::new(Ok(Value::Object(counter)))))
+                Ok(WorkItem::Known(Box::new(Ok(Value::Object(counter)))))
             }
             op => Err(Support::unknown(op).refusal(op)),
         }
@@ -191,7 +193,7 @@ impl Engine for AbacusEngine {
     fn submit(&mut self, batch: &mut Vec<Item>) {
         self.counters.collect();
         for item in batch.drain(..) {
-            let work = self.prepare(&item.op).unwrap_or_else(|error| Work::Known(Box::new(Err(error))));
+            let work = self.prepare(&item.op).unwrap_or_else(|error| WorkItem::Known(Box::new(Err(error))));
             let shape = match &item.op {
                 Op::Compute(ComputeOp::Sort(op)) => op.input.shape().to_vec(),
                 _ => Vec::new(),
@@ -202,19 +204,19 @@ impl Engine for AbacusEngine {
         }
     }
 
-    fn poll(&mut self, finished: &mut Vec<Finished>, wait_max: Duration) -> usize {
+    fn poll(&mut self, finished: &mut Vec<FinishedOp>, wait_max: Duration) -> usize {
         self.counters.collect();
         let mut wait = if self.under_way.is_empty() { Duration::ZERO } else { wait_max };
         while let Some(item) = self.under_way.pop_front() {
             match self.answers.recv_timeout(wait) {
-                Ok(result) => finished.push(Finished::alone(item, result)),
+                Ok(result) => finished.push(FinishedOp::alone(item, result)),
                 Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {
                     self.under_way.push_front(item);
                     break;
                 }
                 Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => {
                     let (device, reason) = (self.info.id, "its thread has ended".to_owned());
-                    finished.push(Finished::alone(item, Err(Error::DeviceLost { device, reason })));
+                    finished.push(FinishedOp::alone(item, Err(Error::DeviceLost { device, reason })));
                 }
             }
             wait = Duration::ZERO;

@@ -14,7 +14,7 @@ use burn_std::DType as BurnType;
 use panoply_core::{DType, Tensor};
 
 use crate::error::Error;
-use crate::lower::{self, Lowered, MASKED};
+use crate::lower::{self, LoweredGraph, MASKED};
 
 /// The operations recorded since the last run.
 #[derive(Default)]
@@ -99,23 +99,23 @@ impl IrVisitorMut for Renamer<'_> {
 }
 
 /// The key by which a graph is found.
-struct Key {
+struct GraphKey {
     ops: Vec<OperationIr>,
     inputs: Vec<(usize, DType, Vec<usize>)>,
     wanted: Vec<usize>,
 }
 
-struct Known {
-    key: Key,
+struct CachedGraph {
+    key: GraphKey,
     numbers: Vec<f64>,
     varies: Vec<bool>,
-    lowered: Arc<Lowered>,
+    lowered: Arc<LoweredGraph>,
     last_use: u64,
 }
 
 /// The graphs of a session's recordings.
 pub(crate) struct Plans {
-    known: HashMap<u64, Vec<Known>>,
+    known: HashMap<u64, Vec<CachedGraph>>,
     count: usize,
     count_max: usize,
     uses: u64,
@@ -125,7 +125,7 @@ pub(crate) struct Plans {
 
 /// A graph with its inputs.
 pub(crate) struct Run {
-    pub(crate) lowered: Arc<Lowered>,
+    pub(crate) lowered: Arc<LoweredGraph>,
     pub(crate) inputs: Vec<Tensor>,
 }
 
@@ -138,10 +138,10 @@ impl Plans {
     pub(crate) fn find(&mut self, recording: Recording, wanted: Vec<usize>) -> Result<Run, Error> {
         let Recording { ops, values, inputs, numbers } = recording;
         let types = inputs.iter().map(|(value, tensor)| (*value, tensor.dtype(), tensor.shape().to_vec()));
-        let key = Key { ops, inputs: types.collect(), wanted };
+        let key = GraphKey { ops, inputs: types.collect(), wanted };
         let hash = key.hash();
         self.uses += 1;
-        let is_same = |known: &&mut Known| known.key.is(&key) && known.numbers.len() == numbers.len();
+        let is_same = |known: &&mut CachedGraph| known.key.is(&key) && known.numbers.len() == numbers.len();
         let lowered = match self.known.get_mut(&hash).and_then(|all| all.iter_mut().find(is_same)) {
             Some(known) => {
                 known.last_use = self.uses;
@@ -164,7 +164,7 @@ impl Plans {
                 self.made += 1;
                 let lowered = Arc::new(lowered);
                 let known =
-                    Known { key, numbers: numbers.clone(), varies, lowered: Arc::clone(&lowered), last_use: self.uses };
+                    CachedGraph { key, numbers: numbers.clone(), varies, lowered: Arc::clone(&lowered), last_use: self.uses };
                 self.keep(hash, known);
                 lowered
             }
@@ -180,7 +180,7 @@ impl Plans {
     }
 
     /// Keeps a graph. If there are too many, drops the least recently used one.
-    fn keep(&mut self, hash: u64, known: Known) {
+    fn keep(&mut self, hash: u64, known: CachedGraph) {
         if self.count == self.count_max {
             let all = self.known.iter().flat_map(|(hash, all)| all.iter().map(move |known| (known.last_use, *hash)));
             if let Some((last_use, oldest)) = all.min() {
@@ -198,7 +198,7 @@ impl Plans {
     }
 }
 
-impl Key {
+impl GraphKey {
     fn hash(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         self.ops.hash(&mut hasher);
@@ -207,7 +207,7 @@ impl Key {
         hasher.finish()
     }
 
-    fn is(&self, other: &Key) -> bool {
+    fn is(&self, other: &GraphKey) -> bool {
         self.ops == other.ops && self.inputs == other.inputs && self.wanted == other.wanted
     }
 }

@@ -25,7 +25,7 @@ use tungstenite::{Message, WebSocket};
 
 use crate::error::Error;
 use crate::session::Session;
-use crate::timed::Timed;
+use crate::timed::TimedStream;
 use crate::wire::{
     self, PROTOCOL_VERSION, RemoteMessage, SessionId, SessionInfo, SessionInit, SessionRefusal, TaskResponse,
     TaskResponseContent,
@@ -108,7 +108,7 @@ impl Server {
     /// Starts to serve on a bound socket.
     pub fn spawn(self, listener: TcpListener) -> io::Result<Serving> {
         let address = listener.local_addr()?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ServerState {
             server: self,
             tally: Arc::default(),
             sockets: Mutex::default(),
@@ -134,7 +134,7 @@ impl Server {
 /// A running server. Dropping it ends every session.
 pub struct Serving {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
     accepting: Option<JoinHandle<()>>,
 }
 
@@ -235,7 +235,7 @@ impl Tally {
     }
 }
 
-struct Shared {
+struct ServerState {
     server: Server,
     tally: Arc<Tally>,
     sockets: Mutex<HashMap<u64, TcpStream>>,
@@ -243,7 +243,7 @@ struct Shared {
     is_ending: AtomicBool,
 }
 
-impl Shared {
+impl ServerState {
     fn accept(self: &Arc<Self>, listener: &TcpListener) {
         for number in 0.. {
             let accepted = listener.accept();
@@ -293,7 +293,7 @@ impl Shared {
     fn session(&self, stream: TcpStream) -> Result<(), Error> {
         let limits = &self.server.limits;
         stream.set_nodelay(true).map_err(broken)?;
-        let stream = Timed::new(stream, HANDSHAKE_MAX);
+        let stream = TimedStream::new(stream, HANDSHAKE_MAX);
         let config = WebSocketConfig::default()
             .write_buffer_size(0)
             .max_message_size(Some(HANDSHAKE_BYTES_MAX))
@@ -361,7 +361,7 @@ impl Shared {
 
 /// Answers a client's messages until it closes the session.
 fn converse(
-    socket: &mut WebSocket<Timed>,
+    socket: &mut WebSocket<TimedStream>,
     mut session: Session,
     id: SessionId,
     idle_max: Duration,
@@ -391,7 +391,7 @@ fn converse(
 
 /// Returns the next message with data, or `None` if the client is gone. `part_max` limits the time
 /// for each part of a message, of any kind. With `None`, the time that is left from before applies.
-fn next(socket: &mut WebSocket<Timed>, part_max: Option<Duration>) -> Result<Option<tungstenite::Bytes>, Error> {
+fn next(socket: &mut WebSocket<TimedStream>, part_max: Option<Duration>) -> Result<Option<tungstenite::Bytes>, Error> {
     loop {
         if let Some(part_max) = part_max {
             socket.get_mut().within(part_max);
@@ -406,7 +406,7 @@ fn next(socket: &mut WebSocket<Timed>, part_max: Option<Duration>) -> Result<Opt
     }
 }
 
-fn send(socket: &mut WebSocket<Timed>, answer: &TaskResponse) -> Result<(), Error> {
+fn send(socket: &mut WebSocket<TimedStream>, answer: &TaskResponse) -> Result<(), Error> {
     let bytes = rmp_serde::to_vec(answer).map_err(|error| Error::Protocol(format!("an answer: {error}")))?;
     socket.get_mut().within(SEND_MAX);
     socket.send(Message::Binary(bytes.into())).map_err(|error| broken(error.to_string()))

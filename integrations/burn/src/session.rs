@@ -41,18 +41,18 @@ const REGISTERED_OPS_MAX: usize = 1 << 20;
 const INTERMEDIATE: u64 = 1 << 63;
 
 /// The state of a client's tensor.
-enum Slot {
+enum TensorState {
     There(Tensor, u64),
     /// A value of the recording, and its size in bytes.
     Value(usize, u64),
     Failed(Arc<Error>),
 }
 
-impl Slot {
+impl TensorState {
     fn bytes(&self) -> u64 {
         match self {
-            Slot::There(_, bytes) | Slot::Value(_, bytes) => *bytes,
-            Slot::Failed(_) => 0,
+            TensorState::There(_, bytes) | TensorState::Value(_, bytes) => *bytes,
+            TensorState::Failed(_) => 0,
         }
     }
 }
@@ -62,7 +62,7 @@ pub(crate) struct Session {
     options: RunOptions,
     limits: Limits,
     tally: Arc<Tally>,
-    slots: HashMap<u64, Slot>,
+    slots: HashMap<u64, TensorState>,
     /// Bytes of all slots, and bytes of tensors that only the recording still holds.
     bytes: u64,
     held: u64,
@@ -119,7 +119,7 @@ impl Session {
             Task::RegisterAlias { new_id, src_id, .. } => self.alias(new_id, src_id)?,
             Task::RegisterTensorRemote(_, _, id) | Task::RegisterTensorLocal { new_id: id, .. } => {
                 let error = Error::unsupported("transfer", "tensors between sessions or servers");
-                self.put(id.value(), Slot::Failed(Arc::new(error)))?;
+                self.put(id.value(), TensorState::Failed(Arc::new(error)))?;
             }
             Task::ExposeTensorRemote(_) | Task::ExposeTensorLocal(_) | Task::ProfileAbandon(..) => {}
             Task::ReadTensor(request, _, tensor) => {
@@ -168,12 +168,12 @@ impl Session {
         match recorded {
             Ok(values) => {
                 for ((value, bytes), out) in values.into_iter().zip(&outputs) {
-                    self.put(out.id.value(), Slot::Value(value, bytes))?;
+                    self.put(out.id.value(), TensorState::Value(value, bytes))?;
                 }
             }
             Err(error) => {
                 for out in &outputs {
-                    self.put(out.id.value(), Slot::Failed(Arc::clone(&error)))?;
+                    self.put(out.id.value(), TensorState::Failed(Arc::clone(&error)))?;
                 }
             }
         }
@@ -213,9 +213,9 @@ impl Session {
     fn value(&mut self, id: u64) -> Result<usize, Arc<Error>> {
         match self.slots.get(&id) {
             None => Err(Arc::new(Error::UnknownTensor { id })),
-            Some(Slot::Failed(error)) => Err(Arc::clone(error)),
-            Some(Slot::Value(value, _)) => Ok(*value),
-            Some(Slot::There(tensor, _)) => match self.values.get(&id) {
+            Some(TensorState::Failed(error)) => Err(Arc::clone(error)),
+            Some(TensorState::Value(value, _)) => Ok(*value),
+            Some(TensorState::There(tensor, _)) => match self.values.get(&id) {
                 Some(value) => Ok(*value),
                 None => {
                     let value = self.recording.input(tensor.clone());
@@ -233,7 +233,7 @@ impl Session {
         (self.pending, self.held) = (0, 0);
         let mut owners: Vec<(usize, u64)> = Vec::new();
         for (id, slot) in &self.slots {
-            if let Slot::Value(value, _) = slot {
+            if let TensorState::Value(value, _) = slot {
                 owners.push((*value, *id));
             }
         }
@@ -251,11 +251,11 @@ impl Session {
         for (value, id) in owners {
             let lost = || Arc::new(Error::Protocol(format!("value {value} was not computed")));
             let slot = match (made.get(&value), &error) {
-                (Some(Ok(tensor)), _) => Slot::There(tensor.clone(), tensor.len_bytes() as u64),
-                (Some(Err(error)), _) | (None, Some(error)) => Slot::Failed(Arc::clone(error)),
-                (None, None) => Slot::Failed(lost()),
+                (Some(Ok(tensor)), _) => TensorState::There(tensor.clone(), tensor.len_bytes() as u64),
+                (Some(Err(error)), _) | (None, Some(error)) => TensorState::Failed(Arc::clone(error)),
+                (None, None) => TensorState::Failed(lost()),
             };
-            if let Slot::Failed(error) = &slot {
+            if let TensorState::Failed(error) = &slot {
                 first_error.get_or_insert_with(|| Arc::clone(error));
             }
             self.replace(id, slot);
@@ -287,15 +287,15 @@ impl Session {
 
     fn read(&mut self, tensor: &TensorIr) -> Result<TensorData, Error> {
         let id = tensor.id.value();
-        if matches!(self.slots.get(&id), Some(Slot::Value(..))) {
+        if matches!(self.slots.get(&id), Some(TensorState::Value(..))) {
             // Failures are stored with the affected tensors; the wanted tensor may exist
             // nevertheless.
             let _ = self.run();
         }
         let there = match self.slots.get(&id) {
-            Some(Slot::There(there, _)) => there.clone(),
-            Some(Slot::Failed(error)) => return Err((**error).clone()),
-            Some(Slot::Value(..)) | None => return Err(Error::UnknownTensor { id }),
+            Some(TensorState::There(there, _)) => there.clone(),
+            Some(TensorState::Failed(error)) => return Err((**error).clone()),
+            Some(TensorState::Value(..)) | None => return Err(Error::UnknownTensor { id }),
         };
         if tensor.status == TensorStatus::ReadWrite {
             self.forget(id);
@@ -313,9 +313,9 @@ impl Session {
             Ok(tensor) => {
                 let bytes = tensor.len_bytes() as u64;
                 self.make_room(bytes)?;
-                Slot::There(tensor, bytes)
+                TensorState::There(tensor, bytes)
             }
-            Err(error) => Slot::Failed(Arc::new(error)),
+            Err(error) => TensorState::Failed(Arc::new(error)),
         };
         self.put(id.value(), slot)
     }
@@ -331,20 +331,20 @@ impl Session {
         let slot = match made {
             Ok(tensor) => {
                 let bytes = tensor.len_bytes() as u64;
-                Slot::There(tensor, bytes)
+                TensorState::There(tensor, bytes)
             }
-            Err(error) => Slot::Failed(Arc::new(error)),
+            Err(error) => TensorState::Failed(Arc::new(error)),
         };
         self.put(desc.out.id.value(), slot)
     }
 
     fn alias(&mut self, new_id: TensorId, id: TensorId) -> Result<(), Error> {
-        self.make_room(self.slots.get(&id.value()).map_or(0, Slot::bytes))?;
+        self.make_room(self.slots.get(&id.value()).map_or(0, TensorState::bytes))?;
         let slot = match self.slots.get(&id.value()) {
-            Some(Slot::There(tensor, bytes)) => Slot::There(tensor.clone(), *bytes),
-            Some(Slot::Value(value, bytes)) => Slot::Value(*value, *bytes),
-            Some(Slot::Failed(error)) => Slot::Failed(Arc::clone(error)),
-            None => Slot::Failed(Arc::new(Error::UnknownTensor { id: id.value() })),
+            Some(TensorState::There(tensor, bytes)) => TensorState::There(tensor.clone(), *bytes),
+            Some(TensorState::Value(value, bytes)) => TensorState::Value(*value, *bytes),
+            Some(TensorState::Failed(error)) => TensorState::Failed(Arc::clone(error)),
+            None => TensorState::Failed(Arc::new(Error::UnknownTensor { id: id.value() })),
         };
         self.put(new_id.value(), slot)
     }
@@ -387,20 +387,20 @@ impl Session {
         }
     }
 
-    fn put(&mut self, id: u64, slot: Slot) -> Result<(), Error> {
+    fn put(&mut self, id: u64, slot: TensorState) -> Result<(), Error> {
         self.forget(id);
         if self.slots.len() >= TENSORS_MAX {
             let (limit, got) = (TENSORS_MAX as u64, self.slots.len() as u64 + 1);
             return Err(Error::Limit { what: "tensors of a session", limit, got });
         }
-        self.pending += usize::from(matches!(slot, Slot::Value(..)));
+        self.pending += usize::from(matches!(slot, TensorState::Value(..)));
         self.bytes += slot.bytes();
         self.slots.insert(id, slot);
         Ok(())
     }
 
     /// Replaces the state of a known tensor.
-    fn replace(&mut self, id: u64, slot: Slot) {
+    fn replace(&mut self, id: u64, slot: TensorState) {
         self.bytes += slot.bytes();
         if let Some(old) = self.slots.insert(id, slot) {
             self.bytes -= old.bytes();
@@ -412,7 +412,7 @@ impl Session {
         if let Some(old) = self.slots.remove(&id) {
             self.bytes -= old.bytes();
             self.held += if is_held { old.bytes() } else { 0 };
-            self.pending -= usize::from(matches!(old, Slot::Value(..)));
+            self.pending -= usize::from(matches!(old, TensorState::Value(..)));
         }
     }
 }

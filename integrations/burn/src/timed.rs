@@ -6,15 +6,15 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 /// A socket and its deadline.
-pub(crate) struct Timed {
+pub(crate) struct TimedStream {
     stream: TcpStream,
     until: Option<Instant>,
 }
 
-impl Timed {
+impl TimedStream {
     /// Sets the deadline `most` from now.
-    pub(crate) fn new(stream: TcpStream, most: Duration) -> Timed {
-        let mut timed = Timed { stream, until: None };
+    pub(crate) fn new(stream: TcpStream, most: Duration) -> TimedStream {
+        let mut timed = TimedStream { stream, until: None };
         timed.within(most);
         timed
     }
@@ -34,14 +34,14 @@ impl Timed {
     }
 }
 
-impl Read for Timed {
+impl Read for TimedStream {
     fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
         self.stream.set_read_timeout(self.left()?)?;
         self.stream.read(target)
     }
 }
 
-impl Write for Timed {
+impl Write for TimedStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.stream.set_write_timeout(self.left()?)?;
         self.stream.write(bytes)
@@ -63,7 +63,7 @@ mod tests {
     fn a_byte_now_and_then_is_no_more_than_silence() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let mut timed = Timed::new(listener.accept().unwrap().0, Duration::from_millis(300));
+        let mut timed = TimedStream::new(listener.accept().unwrap().0, Duration::from_millis(300));
         let sending = std::thread::spawn(move || {
             while client.write_all(&[1]).is_ok() {
                 std::thread::sleep(Duration::from_millis(20));
@@ -85,7 +85,7 @@ mod tests {
     fn a_client_that_reads_nothing_is_given_up() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let mut timed = Timed::new(listener.accept().unwrap().0, Duration::from_millis(200));
+        let mut timed = TimedStream::new(listener.accept().unwrap().0, Duration::from_millis(200));
         let bytes = vec![0; 1 << 20];
         let error = loop {
             if let Err(error) = timed.write_all(&bytes) {

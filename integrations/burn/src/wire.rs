@@ -169,9 +169,9 @@ mod tests {
 
     #[test]
     fn tokens_are_counted_as_the_encoder_writes_them() {
-        type Parts = (Vec<u64>, String, Vec<f64>, serde_bytes::ByteBuf, Option<bool>);
+        type WireParts = (Vec<u64>, String, Vec<f64>, serde_bytes::ByteBuf, Option<bool>);
         for long in [0, 3, 40, 300, 70_000] {
-            let parts: Parts = (
+            let parts: WireParts = (
                 (0..long).map(|at| at << (at % 60)).collect(),
                 "é".repeat(long as usize),
                 vec![0.5; long as usize],

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use tungstenite::{Message, WebSocket};
 
 #[derive(Serialize)]
-enum Sent {
+enum SentMessage {
     Task(Task),
     Init(Init),
 }
@@ -92,11 +92,11 @@ impl Client {
 
     fn greet(&mut self, version: u16, device_index: u32, token: &[u8]) -> Option<Answer> {
         let init = Init { version, session_id: (5,), device_index, authorization: token.to_vec() };
-        self.send(&[Sent::Init(init)]);
+        self.send(&[SentMessage::Init(init)]);
         self.answer()
     }
 
-    fn send(&mut self, messages: &[Sent]) {
+    fn send(&mut self, messages: &[SentMessage]) {
         // A server that has closed the session may refuse the message.
         let _ = self.0.send(Message::Binary(rmp_serde::to_vec(messages).unwrap().into()));
     }
@@ -110,22 +110,22 @@ impl Client {
 
     fn put(&mut self, id: u64, values: Vec<f32>, dims: &[usize]) {
         let data = TensorData::new(values, Shape::from(dims.to_vec()));
-        self.send(&[Sent::Task(Task::RegisterTensor(StreamId::current(), TensorId::new(id), data))]);
+        self.send(&[SentMessage::Task(Task::RegisterTensor(StreamId::current(), TensorId::new(id), data))]);
     }
 
     fn op(&mut self, op: OperationIr) {
-        self.send(&[Sent::Task(Task::RegisterOperation(StreamId::current(), op))]);
+        self.send(&[SentMessage::Task(Task::RegisterOperation(StreamId::current(), op))]);
     }
 
     /// Runs a registered graph with these tensors, this size for dimension 0 and this number.
     fn execute(&mut self, graph: u64, tensors: &[(u64, u64)], size: usize, number: f64) {
         let (stream_id, graph_id, bindings) = (StreamId::current(), GraphId(graph), bindings(tensors, size, number));
-        self.send(&[Sent::Task(Task::ExecuteGraph { stream_id, graph_id, bindings })]);
+        self.send(&[SentMessage::Task(Task::ExecuteGraph { stream_id, graph_id, bindings })]);
     }
 
     /// The values of a tensor, or the error of the op that makes it. `None` if the session is over.
     fn read(&mut self, id: u64, dims: &[usize]) -> Option<Result<Vec<f32>, String>> {
-        self.send(&[Sent::Task(Task::ReadTensor(9, StreamId::current(), tensor(id, dims)))]);
+        self.send(&[SentMessage::Task(Task::ReadTensor(9, StreamId::current(), tensor(id, dims)))]);
         match self.answer()?.content {
             Content::ReadTensor(Ok(data)) => Some(Ok(data.try_to_vec::<f32>().unwrap())),
             Content::ReadTensor(Err(error)) => Some(Err(error.to_string())),
@@ -180,7 +180,7 @@ fn graphs_that_clients_register_run_with_other_tensors_sizes_and_numbers() {
     let product = ScalarOpIr { lhs: tensor(2, &[0]), rhs: ScalarIr::UInt(0), out: tensor(3, &[0]) };
     let product = OperationIr::NumericFloat(DType::F32, NumericOperationIr::MulScalar(product));
     let relative_graph = vec![add((0, &[0]), (1, &[0]), (2, &[0])), product, OperationIr::Drop(tensor(2, &[0]))];
-    client.send(&[Sent::Task(Task::RegisterAndExecuteGraph {
+    client.send(&[SentMessage::Task(Task::RegisterAndExecuteGraph {
         stream_id: StreamId::current(),
         graph_id: GraphId(4),
         relative_graph,
@@ -202,7 +202,7 @@ fn graphs_that_clients_register_run_with_other_tensors_sizes_and_numbers() {
 
     // An alias stays when its tensor is dropped.
     let (stream_id, new_id, src_id) = (StreamId::current(), TensorId::new(30), TensorId::new(21));
-    client.send(&[Sent::Task(Task::RegisterAlias { stream_id, new_id, src_id })]);
+    client.send(&[SentMessage::Task(Task::RegisterAlias { stream_id, new_id, src_id })]);
     client.op(OperationIr::Drop(tensor(21, &[3])));
     assert_eq!(client.read(30, &[3]), Some(Ok(vec![4.0; 3])));
     assert!(client.read(21, &[3]).unwrap().is_err());

@@ -22,7 +22,7 @@ enum Measure {
     Beside { case: String, api: &'static str, other: String },
     /// Our rate over a required rate.
     Rate { case: String, gflops: f64 },
-    /// A limit over a number from the runtime's benchmark.
+    /// A limit over a number from the benchmarks of the runtime and of pipelines.
     Limit { number: &'static str, limit: f64 },
     /// The throughput of 64 callers with small products, relative to the throughput without
     /// batching.
@@ -50,13 +50,21 @@ const CPU_PEERS: &[(&str, &str, f64)] = &[
     ("search/dot/f32/100000x768/q64k10", "faiss, usearch", 4.0),
 ];
 
-/// Name, number in the runtime's benchmark, and limit.
-const RUNTIME_LIMITS: &[(&str, &str, f64)] = &[
+/// Name, number in a benchmark, and limit.
+const LIMITS: &[(&str, &str, f64)] = &[
     ("add of 64, parked: 5 µs above a round trip", "add64_parked_over_round_trip_us", 5.0),
     ("add of 64, hot: 5 µs", "add64_hot_us", 5.0),
     ("add of 64: 2 allocations", "add64_allocations", 2.0),
     ("choice among eight devices: 1 µs", "decision_of_eight_ns", 1000.0),
     ("telemetry: 3 % of a small op", "telemetry_percent", 3.0),
+    ("ten stages that do nothing, two threads each: 1.1 of one", "pipeline of nothing: parallel(2) / parallel(1)", 1.1),
+    (
+        "ten stages that do nothing, four threads each: 1.1 of one",
+        "pipeline of nothing: parallel(4) / parallel(1)",
+        1.1,
+    ),
+    ("ten stages of 5 µs, two threads each: less than one", "pipeline of 5 µs: parallel(2) / parallel(1)", 1.0),
+    ("ten stages of 5 µs, four threads each: less than one", "pipeline of 5 µs: parallel(4) / parallel(1)", 1.0),
 ];
 
 /// Case and bar. Compared are the times on the device, ours and PyTorch's.
@@ -203,7 +211,7 @@ fn cpu() -> Vec<Figure> {
         CPU_PEERS.iter().map(|(case, peer, bar)| Figure::peer("cpu", case, peer, "ms", *bar)).collect();
     let (bf16, f32) = (("cpu", "matmul/bf16/1024"), ("cpu", "matmul/f32/1024"));
     figures.push(Figure::beside("matmul/bf16/1024 of our f32".to_owned(), bf16, f32, 2.0));
-    figures.extend(RUNTIME_LIMITS.iter().map(|(name, number, limit)| {
+    figures.extend(LIMITS.iter().map(|(name, number, limit)| {
         Figure::new((*name).to_owned(), "cpu", 1.0, Measure::Limit { number, limit: *limit })
     }));
     figures
@@ -298,6 +306,8 @@ mod tests {
             "\n",
             r#"{"number":"telemetry_percent","value":0.0}"#,
             "\n",
+            r#"{"number":"pipeline of 5 µs: parallel(2) / parallel(1)","value":0.5}"#,
+            "\n",
             r#"{"device":"cuda:0","way":"adaptive","times":5.5,"p99_us":400,"p99_limit_us":600}"#,
             "\n",
             r#"{"policy":"oracle","seconds":1.0}"#,
@@ -317,6 +327,7 @@ mod tests {
         assert_eq!(ratio("cuda upload/ordinary/1GiB of torch, pinned"), Some(0.75));
         assert_eq!(ratio("add of 64, hot: 5 µs"), Some(1.25));
         assert_eq!(ratio("telemetry: 3 % of a small op"), Some(100.0));
+        assert_eq!(ratio("ten stages of 5 µs, two threads each: less than one"), Some(2.0));
         assert_eq!(ratio("cuda 64 callers, adaptive, of one by one"), Some(5.5));
         assert_eq!(ratio("cuda 64 callers, adaptive, p99 within its limit"), Some(1.5));
         assert_eq!(ratio("the router's trace within 1.1 of the oracle"), Some(0.8));

@@ -17,7 +17,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::process::{Workspace, say};
 use asked::Figure;
-use record::{Kept, Record};
+use record::{Record, RecordedFigure};
 use rows::Rows;
 
 /// A ratio below this share of the recorded one has fallen.
@@ -130,10 +130,10 @@ impl Verdict {
         )
     }
 
-    fn kept(&self) -> Kept {
+    fn kept(&self) -> RecordedFigure {
         let Verdict { figure, machine, ratio, .. } = self;
         let (name, machine, date) = (figure.name.clone(), machine.clone(), record::today());
-        Kept { name, machine, ratio: *ratio, bar: figure.bar, date }
+        RecordedFigure { name, machine, ratio: *ratio, bar: figure.bar, date }
     }
 }
 
@@ -165,7 +165,7 @@ mod tests {
     fn kept(ratio: f64) -> Record {
         let mut record = Record::default();
         let (name, machine, date) = ("sort/f32/16Mi of numpy".to_owned(), "test".to_owned(), record::today());
-        record.keep(Kept { name, machine, ratio, bar: 1.3, date });
+        record.keep(RecordedFigure { name, machine, ratio, bar: 1.3, date });
         record
     }
 

@@ -10,7 +10,7 @@ use tinyjson::JsonValue;
 
 /// A recorded figure for one class of machines.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Kept {
+pub struct RecordedFigure {
     pub name: String,
     pub machine: String,
     pub ratio: f64,
@@ -22,7 +22,7 @@ pub struct Kept {
 /// The whole file.
 #[derive(Default)]
 pub struct Record {
-    figures: Vec<Kept>,
+    figures: Vec<RecordedFigure>,
 }
 
 impl Record {
@@ -45,8 +45,8 @@ impl Record {
     }
 
     /// Replaces the recorded figure, or appends a new one.
-    pub fn keep(&mut self, figure: Kept) {
-        let same = |kept: &&mut Kept| kept.name == figure.name && kept.machine == figure.machine;
+    pub fn keep(&mut self, figure: RecordedFigure) {
+        let same = |kept: &&mut RecordedFigure| kept.name == figure.name && kept.machine == figure.machine;
         match self.figures.iter_mut().find(same) {
             Some(kept) => *kept = figure,
             None => self.figures.push(figure),
@@ -73,7 +73,7 @@ impl Record {
 
     fn text(&self) -> String {
         let mut text = String::new();
-        for Kept { name, machine, ratio, bar, date } in &self.figures {
+        for RecordedFigure { name, machine, ratio, bar, date } in &self.figures {
             // Writing to a String cannot fail. Names contain no characters that JSON escapes.
             let _ = writeln!(
                 text,
@@ -84,7 +84,7 @@ impl Record {
     }
 }
 
-fn kept(value: JsonValue) -> Option<Kept> {
+fn kept(value: JsonValue) -> Option<RecordedFigure> {
     let JsonValue::Object(mut row) = value else { return None };
     let mut text = |field: &str| match row.remove(field)? {
         JsonValue::String(text) => Some(text),
@@ -95,7 +95,7 @@ fn kept(value: JsonValue) -> Option<Kept> {
         JsonValue::Number(number) => Some(*number),
         _ => None,
     };
-    Some(Kept { name, machine, ratio: number("ratio")?, bar: number("bar")?, date })
+    Some(RecordedFigure { name, machine, ratio: number("ratio")?, bar: number("bar")?, date })
 }
 
 /// Returns today's date in UTC, such as `2026-11-15`.
@@ -134,9 +134,9 @@ mod tests {
         let text = "{\"name\":\"a of b\",\"machine\":\"m\",\"ratio\":1.250,\"bar\":0.95,\"date\":\"2026-11-15\"}\n";
         let mut record = Record::parse(text).expect("valid");
         assert_eq!(record.text(), text);
-        record.keep(Kept { ratio: 1.5, ..record.figures[0].clone() });
+        record.keep(RecordedFigure { ratio: 1.5, ..record.figures[0].clone() });
         assert_eq!((record.figures.len(), record.ratio("a of b", "m")), (1, Some(1.5)));
-        record.keep(Kept { machine: "n".to_owned(), ..record.figures[0].clone() });
+        record.keep(RecordedFigure { machine: "n".to_owned(), ..record.figures[0].clone() });
         assert_eq!(record.figures.len(), 2);
         assert!(Record::parse("{\"name\":\"a\"}").is_err() && Record::parse("nonsense").is_err());
     }

@@ -1,5 +1,5 @@
 //! The measured rows: lines of JSON from `panoply bench --json`, the peers' scripts, and the
-//! runtime's benchmark.
+//! benchmarks of the runtime and of pipelines.
 
 use std::collections::HashMap;
 use std::path::Path;

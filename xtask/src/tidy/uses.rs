@@ -41,7 +41,7 @@ impl Uses {
     /// Reads blanked code.
     pub fn read(code: &str) -> Uses {
         let tokens = without_tests(&tokens(code));
-        let mut reader = Reader { tokens: &tokens, at: 0, depth: 0, inside: Vec::new(), uses: Uses::default() };
+        let mut reader = UseReader { tokens: &tokens, at: 0, depth: 0, inside: Vec::new(), uses: Uses::default() };
         while reader.at < tokens.len() {
             reader.step();
         }
@@ -52,7 +52,7 @@ impl Uses {
 /// Keywords before the name of an item.
 const DEFINING: [&str; 9] = ["fn", "struct", "enum", "trait", "type", "const", "static", "union", "macro_rules"];
 
-struct Reader<'a> {
+struct UseReader<'a> {
     tokens: &'a [&'a str],
     at: usize,
     depth: usize,
@@ -61,7 +61,7 @@ struct Reader<'a> {
     uses: Uses,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> UseReader<'a> {
     fn token(&self, at: usize) -> &'a str {
         self.tokens.get(at).copied().unwrap_or_default()
     }

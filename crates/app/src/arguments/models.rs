@@ -9,6 +9,7 @@ use clap::Args;
     after_help = "Without an input it says what the model takes. A picture is classified or, where the model answers with boxes, searched \
     for objects. For text a tokenizer.json (WordPiece, BPE or Unigram) or vocab.txt is needed, beside the model or by --vocabulary.\n\n\
     For example:\n  panoply infer classifier.onnx --image cat.jpg --labels labels.txt\n  \
+    panoply infer classifier.onnx --image cat.jpg --image dog.jpg --profile\n  \
     panoply infer detector.onnx --image street.jpg --boxes seen.png\n  \
     panoply infer model.onnx --input x=input.npy --output y=output.npy"
 )]
@@ -16,17 +17,19 @@ pub struct InferArguments {
     /// The model, an ONNX file
     #[arg(value_name = "MODEL.onnx")]
     pub model: PathBuf,
-    /// A PNG or JPEG as the model's input picture
+    /// A PNG or JPEG as the model's input; may be given more than once. Where the model leaves the
+    /// batch dimension open, several pictures run as a batch
     #[arg(long, value_name = "FILE", conflicts_with_all = ["text", "input"])]
-    pub image: Option<PathBuf>,
+    pub image: Vec<PathBuf>,
     /// Text as the model's input, split into tokens
     #[arg(long, value_name = "TEXT", conflicts_with = "input")]
     pub text: Option<String>,
     /// An input from a NumPy file, such as x=input.npy; may be given more than once
     #[arg(long, value_name = "NAME=FILE.npy")]
     pub input: Vec<String>,
-    /// Writes an output to a NumPy file, such as y=output.npy; may be given more than once
-    #[arg(long, value_name = "NAME=FILE.npy", conflicts_with = "image")]
+    /// Writes an output to a NumPy file, such as y=output.npy; may be given more than once. Several
+    /// pictures are its rows
+    #[arg(long, value_name = "NAME=FILE.npy")]
     pub output: Vec<String>,
     /// The number of classes to show
     #[arg(long, value_name = "N", default_value_t = 5, allow_negative_numbers = true)]
@@ -50,6 +53,10 @@ pub struct InferArguments {
     /// Runs on this device and no other, such as cpu:0
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<String>,
+    /// Measures each node as well: the model runs several times more, one node after the other. Of
+    /// several pictures the first one is taken
+    #[arg(long)]
+    pub profile: bool,
     /// Prints one JSON object instead of lines
     #[arg(long)]
     pub json: bool,
@@ -59,8 +66,10 @@ pub struct InferArguments {
 #[command(
     after_help = "Vectors have length one, and texts are cut at 256 pieces. Without --into they are printed, as one JSON object a line. In a \
     collection the ids of texts are numbers, which go on from the last one there; those of pictures are the files' names, and a \
-    picture that is there already is replaced.\n\n\
-    For example:\n  panoply embed minilm.onnx --lines notes.txt --into notes\n  panoply vectors search notes --id 17"
+    picture that is there already is replaced. The collection remembers the model, and takes no vectors of another one.\n\n\
+    For example:\n  panoply embed minilm.onnx --lines notes.txt --into notes\n  \
+    panoply vectors search notes --text \"shopping\"\n  \
+    echo shopping | panoply embed minilm.onnx --lines - | panoply vectors search notes --vector -"
 )]
 pub struct EmbedArguments {
     /// The model, an ONNX file
@@ -69,8 +78,8 @@ pub struct EmbedArguments {
     /// A text; may be given more than once
     #[arg(long, value_name = "TEXT")]
     pub text: Vec<String>,
-    /// A file with a text on each line
-    #[arg(long, value_name = "FILE")]
+    /// A file with a text on each line; - is the standard input
+    #[arg(long, value_name = "FILE|-")]
     pub lines: Option<PathBuf>,
     /// A PNG or JPEG; may be given more than once
     #[arg(long, value_name = "FILE", conflicts_with_all = ["text", "lines"])]

@@ -270,14 +270,20 @@ pub struct RotateArguments {
 }
 
 #[derive(Args, Debug)]
+#[command(after_help = "All of the objects are removed, or none. For example:\n  \
+    panoply store rm safe letters/first.txt --key-file safe.key\n  \
+    panoply store rm safe --prefix letters/ --key-file safe.key")]
 pub struct RmArguments {
     #[command(flatten)]
     pub place: PlaceArguments,
     /// The objects
-    #[arg(value_name = "NAME", required = true)]
+    #[arg(value_name = "NAME", required_unless_present = "prefix")]
     pub names: Vec<String>,
     #[command(flatten)]
     pub key: KeyArguments,
+    /// Removes every object whose name begins with this, such as letters/ for a whole folder
+    #[arg(long, value_name = "PREFIX", conflicts_with = "names")]
+    pub prefix: Option<String>,
     /// Prints one JSON object
     #[arg(long)]
     pub json: bool,
@@ -286,7 +292,8 @@ pub struct RmArguments {
 #[derive(Args, Debug)]
 #[command(
     after_help = "Half of the files are of text that compresses, a quarter of numbers that compress a little, a quarter of noise. Everything is \
-    done in a folder of its own below FOLDER, which is deleted again."
+    done in a folder of its own below FOLDER, which is deleted again. The files are written twice, one copy after the other: as \
+    they are, and into a store. At most their size and a few MiB are on the disk at once."
 )]
 pub struct StoreBenchArguments {
     /// A folder on the disk to measure

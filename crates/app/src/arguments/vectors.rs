@@ -133,7 +133,7 @@ pub struct ImportArguments {
 }
 
 #[derive(Args, Debug)]
-#[command(group = ArgGroup::new("query").required(true).args(["vector", "id"]))]
+#[command(group = ArgGroup::new("query").required(true).args(["vector", "id", "text"]))]
 #[command(after_help = "Filters are lines such as\n  section = games and installed_kib < 1000\n  \
     section in (games, science) or not (author.name = \"Ada\" and free = true)\nor JSON such as \
     {\"section\": \"games\", \"installed_kib\": {\"lt\": 1000}}.\n\nHits of equal score come oldest first. The collection is \
@@ -142,13 +142,20 @@ pub struct SearchArguments {
     /// The collection's folder
     #[arg(value_name = "COLLECTION")]
     pub path: PathBuf,
-    /// The query: a JSON list of numbers, or @FILE with one, or with several in any format that can
-    /// be imported
-    #[arg(long, value_name = "JSON|@FILE", allow_hyphen_values = true)]
+    /// The query: a JSON list of numbers, @FILE with one or with several in any format that can be
+    /// imported, or - for the standard input, with a JSON list or with the lines that `panoply embed`
+    /// prints
+    #[arg(long, value_name = "JSON|@FILE|-", allow_hyphen_values = true)]
     pub vector: Option<String>,
     /// Searches with the vector of this record, which is left out of the hits
     #[arg(long)]
     pub id: Option<String>,
+    /// Searches by meaning: a text model makes the vector of this text. The model is the one with
+    /// which `panoply embed --into` filled the collection
+    #[arg(long, value_name = "TEXT")]
+    pub text: Option<String>,
+    #[command(flatten)]
+    pub model: TextModelArguments,
     /// The number of hits
     #[arg(short, long, value_name = "N", default_value_t = 10, allow_negative_numbers = true)]
     pub k: usize,
@@ -174,6 +181,18 @@ pub struct SearchArguments {
     /// Prints one JSON object
     #[arg(long)]
     pub json: bool,
+}
+
+/// The model that makes vectors of texts.
+#[derive(Args, Debug)]
+pub struct TextModelArguments {
+    /// The text model, an ONNX file [default: the collection's own, else all-MiniLM-L6-v2/model.onnx
+    /// in the folder models beside this command or in the cache folder]
+    #[arg(long, value_name = "MODEL.onnx")]
+    pub model: Option<PathBuf>,
+    /// The model's vocabulary [default: tokenizer.json or vocab.txt beside the model]
+    #[arg(long, value_name = "FILE", requires = "model")]
+    pub vocabulary: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]
@@ -365,7 +384,18 @@ pub struct RepairArguments {
 }
 
 #[derive(Args, Debug)]
+#[command(
+    after_help = "A question of your own needs the text model all-MiniLM-L6-v2, which made the vectors of the packages. Without it the \
+    command says how to get it and where to put it.\n\n\
+    For example:\n  panoply demo\n  panoply demo \"draw a family tree\" \"listen to radio stations\""
+)]
 pub struct DemoArguments {
+    /// A question of your own in plain words; several are asked one after the other [default: a dozen
+    /// that the command carries]
+    #[arg(value_name = "QUESTION")]
+    pub questions: Vec<String>,
+    #[command(flatten)]
+    pub model: TextModelArguments,
     /// The folder with the demonstration's data [default: the data that the command carries]
     #[arg(long, value_name = "FOLDER")]
     pub data: Option<PathBuf>,

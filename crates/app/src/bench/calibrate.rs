@@ -10,9 +10,10 @@ use serde::Serialize;
 
 use super::random::Normals;
 use crate::configuration::{BenchOptions, Format};
-use crate::failure::{Failure, say_on_interrupt};
+use crate::failure::Failure;
 use crate::op_kind::{AnyOp, OpKind};
 use crate::screen::Screen;
+use crate::store::commit::{Commit, Words};
 
 /// How often each op is run. The first run may include compilation.
 const REPEATS: usize = 6;
@@ -26,7 +27,7 @@ const DTYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
 
 /// The learned figures of one device.
 #[derive(Serialize)]
-struct Row {
+struct CalibrationRow {
     device: String,
     ops: usize,
     classes: usize,
@@ -35,9 +36,9 @@ struct Row {
     copies: CopyRates,
     /// The rate and latency that the router predicts for a copy.
     #[serde(skip_serializing_if = "Option::is_none")]
-    upload_expected: Option<Expected>,
+    upload_expected: Option<LinkPrediction>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    download_expected: Option<Expected>,
+    download_expected: Option<LinkPrediction>,
     seconds: f64,
 }
 
@@ -56,15 +57,28 @@ struct CopyRates {
 
 /// The prediction of the router's model for one direction of a link.
 #[derive(Debug, Serialize)]
-struct Expected {
+struct LinkPrediction {
     gb_per_s: f32,
     latency_us: f32,
 }
 
-impl Expected {
-    fn new(latency_ns: f32, bytes_per_ns: f32) -> Expected {
-        Expected { gb_per_s: bytes_per_ns, latency_us: latency_ns / 1e3 }
+impl LinkPrediction {
+    fn new(latency_ns: f32, bytes_per_ns: f32) -> LinkPrediction {
+        LinkPrediction { gb_per_s: bytes_per_ns, latency_us: latency_ns / 1e3 }
     }
+}
+
+const WORDS: Words = Words {
+    before: "the figures that were kept before are unchanged",
+    after: "the measured figures are kept",
+    unknown: "it is unknown whether the measured figures are kept or those before; `panoply bench --calibrate` repeats",
+};
+
+/// Fails if the result could not be stored.
+pub fn expect_place() -> Result<(), Failure> {
+    let unusable = "what is learned could not be kept, so nothing was measured";
+    let advice = "PANOPLY_CACHE names another folder";
+    learned::check().map(drop).map_err(|error| anyhow::anyhow!("{unusable}: {error}; {advice}").into())
 }
 
 /// Measures every device and stores the result.
@@ -85,8 +99,9 @@ pub fn run(options: &BenchOptions, runtime: &Runtime, screen: &mut Screen) -> Re
         }
         screen.flush()?;
     }
-    say_on_interrupt(|_| "interrupted; what was measured is kept, or what was kept before".to_owned());
-    let path = learned::store(runtime).map_err(|error| anyhow::anyhow!("what was learned cannot be kept: {error}"))?;
+    let stored = Commit::announced(WORDS).make(|| learned::store(runtime).map_err(|error| (error, true)));
+    let path = stored.map_err(|(error, _)| anyhow::anyhow!("what was learned cannot be kept: {error}"))?;
+    screen.note_done(WORDS.after);
     if options.format == Format::Table {
         screen.line(format!("kept in {}", path.display()))?;
     }
@@ -157,7 +172,7 @@ fn measure_kind(runtime: &Runtime, device: &DeviceInfo, kind: OpKind, dtype: DTy
     }
 }
 
-fn row(runtime: &Runtime, device: &DeviceInfo, copies: CopyRates, took: Duration) -> Row {
+fn row(runtime: &Runtime, device: &DeviceInfo, copies: CopyRates, took: Duration) -> CalibrationRow {
     let position = runtime.devices().position(|other| other.id == device.id).unwrap_or(0);
     let profile = runtime.profile().devices.into_iter().nth(position);
     let mut ops: Vec<(String, Option<DType>)> = Vec::new();
@@ -168,18 +183,18 @@ fn row(runtime: &Runtime, device: &DeviceInfo, copies: CopyRates, took: Duration
         }
     }
     let (up, down) = profile.map_or((None, None), |profile| (profile.up, profile.down));
-    Row {
+    CalibrationRow {
         device: device.id.to_string(),
         ops: ops.len(),
         classes,
         copies,
-        upload_expected: up.map(|link| Expected::new(link.latency_ns, link.bytes_per_ns)),
-        download_expected: down.map(|link| Expected::new(link.latency_ns, link.bytes_per_ns)),
+        upload_expected: up.map(|link| LinkPrediction::new(link.latency_ns, link.bytes_per_ns)),
+        download_expected: down.map(|link| LinkPrediction::new(link.latency_ns, link.bytes_per_ns)),
         seconds: took.as_secs_f64(),
     }
 }
 
-fn line(row: &Row) -> String {
+fn line(row: &CalibrationRow) -> String {
     let rate = |rate: Option<f64>| rate.map_or("not measured".to_owned(), |rate| format!("{rate:.1} GB/s"));
     let CopyRates { upload_ordinary_gb_per_s, upload_pinned_gb_per_s, download_gb_per_s } = row.copies;
     let link = match upload_ordinary_gb_per_s {

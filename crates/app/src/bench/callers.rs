@@ -35,7 +35,7 @@ struct Way {
 
 /// The result of one strategy on one device.
 #[derive(Serialize)]
-struct Row {
+struct CallersRow {
     device: String,
     way: &'static str,
     callers: usize,
@@ -58,7 +58,7 @@ struct Row {
 }
 
 /// The times of one product, as its caller measured them.
-struct Seen {
+struct ProductTimes {
     latency: Duration,
     queued: Duration,
     ran: Duration,
@@ -118,7 +118,7 @@ fn serve(
     device: DeviceId,
     callers: usize,
     time: Duration,
-) -> panoply::Result<(Vec<Seen>, Duration)> {
+) -> panoply::Result<(Vec<ProductTimes>, Duration)> {
     let inputs = |caller: usize| -> panoply::Result<(Tensor, Tensor)> {
         let mut normals = Normals::new(caller as u64);
         let resident = |tensor: Tensor| runtime.run_with(Transfer::to_device(&tensor, device), require(device)).wait();
@@ -161,19 +161,26 @@ pub(super) fn all_at_once<S: Send>(
     })
 }
 
-fn product(runtime: &Runtime, device: DeviceId, a: &Tensor, b: &Tensor) -> panoply::Result<Seen> {
+fn product(runtime: &Runtime, device: DeviceId, a: &Tensor, b: &Tensor) -> panoply::Result<ProductTimes> {
     let start = Instant::now();
     let report = runtime.run_with(MatMul::new(a, b), require(device)).with_report().wait()?.report;
     let (latency, batch_size) = (start.elapsed(), report.batch_size);
-    Ok(Seen { latency, queued: report.queued, ran: report.ran, batch_size })
+    Ok(ProductTimes { latency, queued: report.queued, ran: report.ran, batch_size })
 }
 
 fn require(device: DeviceId) -> RunOptions {
     RunOptions::require(device)
 }
 
-fn row(device: DeviceId, way: &Way, callers: usize, seen: Vec<Seen>, ops_per_second: f64, times: f64) -> Row {
-    let sorted = |of: fn(&Seen) -> Duration| {
+fn row(
+    device: DeviceId,
+    way: &Way,
+    callers: usize,
+    seen: Vec<ProductTimes>,
+    ops_per_second: f64,
+    times: f64,
+) -> CallersRow {
+    let sorted = |of: fn(&ProductTimes) -> Duration| {
         let mut micros: Vec<f64> = seen.iter().map(|seen| of(seen).as_secs_f64() * 1e6).collect();
         micros.sort_by(f64::total_cmp);
         micros
@@ -183,7 +190,7 @@ fn row(device: DeviceId, way: &Way, callers: usize, seen: Vec<Seen>, ops_per_sec
     };
     let (latency, queued, ran) = (sorted(|seen| seen.latency), sorted(|seen| seen.queued), sorted(|seen| seen.ran));
     let batches: f64 = seen.iter().map(|seen| f64::from(seen.batch_size)).sum();
-    Row {
+    CallersRow {
         device: device.to_string(),
         way: way.name,
         callers,
@@ -207,7 +214,7 @@ fn head() -> String {
     format!("{:<14}{:<16}{:>12}{:>7}{latency}{parts}", "DEVICE", "WAY", "OPS/S", "TIMES")
 }
 
-fn line(row: &Row) -> String {
+fn line(row: &CallersRow) -> String {
     let latency = format!("{:>8.0}{:>8.0}{:>8.0}", row.p50_us, row.p99_us, row.p99_limit_us);
     let waits = format!("{:>10.0}{:>10.0}", row.wait_p50_us, row.wait_max_us);
     let runs = format!("{:>9.0}{:>9.0}{:>7.1}", row.run_p50_us, row.run_p99_us, row.mean_batch);

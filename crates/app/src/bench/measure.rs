@@ -19,9 +19,16 @@ const GPU_WARM_UP: Duration = Duration::from_millis(200);
 pub struct Times {
     pub best: Duration,
     pub median: Duration,
-    /// The median of the device's own times, if the device reports them.
-    pub device: Option<Duration>,
+    /// The device's own times, if it reports them.
+    pub device: Option<DeviceTimes>,
     pub repeats: usize,
+}
+
+/// The times of a device for one case, without queues, launches and waits.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DeviceTimes {
+    pub best: Duration,
+    pub median: Duration,
 }
 
 /// Runs the case a few times to warm up, on a GPU after a heavy load. Then runs the case until the
@@ -48,7 +55,8 @@ pub fn measure(
     device.sort_unstable();
     let median = |times: &[Duration]| times.get(times.len() / 2).copied();
     let whole = median(&times).unwrap_or_default();
-    Ok(Times { best: times[0], median: whole, device: median(&device), repeats: times.len() })
+    let own = median(&device).zip(device.first().copied()).map(|(median, best)| DeviceTimes { best, median });
+    Ok(Times { best: times[0], median: whole, device: own, repeats: times.len() })
 }
 
 /// Runs `runner` for this long, and at least `WARM_UPS` times.

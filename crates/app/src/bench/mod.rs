@@ -21,7 +21,6 @@ pub mod row;
 mod served;
 mod trace;
 
-use std::io::IsTerminal;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,8 +34,8 @@ use crate::partial::Partial;
 use crate::screen::{Screen, wrapped};
 use budget::{Budget, Extent};
 use cases::Case;
-use place::{Place, Runner};
-use row::{Measured, Row};
+use place::{BenchDevice, Runner};
+use row::{CaseRow, Measurement};
 
 /// Measures the selected cases and prints the results.
 pub fn run(options: &BenchOptions, screen: &mut Screen) -> Result<(), Failure> {
@@ -44,6 +43,7 @@ pub fn run(options: &BenchOptions, screen: &mut Screen) -> Result<(), Failure> {
         return list(options, screen);
     }
     if options.calibrate {
+        calibrate::expect_place()?;
         return calibrate::run(options, &start(options, false)?, screen);
     }
     match (options.callers, &options.models) {
@@ -74,7 +74,8 @@ fn measure_cases(options: &BenchOptions, screen: &mut Screen) -> Result<(), Fail
     }
     let progress = progress_bar(pairs.len());
     let mut budget = Budget::new(options.time, pairs.len());
-    let (mut rows, mut left_out) = (Vec::new(), Vec::new());
+    let pair_count = pairs.len();
+    let (mut rows, mut left_out) = (Vec::new(), 0);
     for (case, index) in pairs {
         let device = &devices[index];
         progress.set_message(case.name());
@@ -85,7 +86,7 @@ fn measure_cases(options: &BenchOptions, screen: &mut Screen) -> Result<(), Fail
                     rows.push(row);
                 }
             }
-            None => left_out.push(format!("{} on {}", case.name(), device.id)),
+            None => left_out += 1,
         }
         progress.inc(1);
     }
@@ -93,22 +94,25 @@ fn measure_cases(options: &BenchOptions, screen: &mut Screen) -> Result<(), Fail
     if let Some(chart) = chart {
         chart.finish_with(plot::svg(&rows).as_bytes())?;
     }
-    tell_left_out(&left_out, options, screen)?;
+    tell_left_out(left_out, pair_count, options, screen)?;
     complete(&rows)
 }
 
 /// Warns about cases that got no time, and names the option that measures them.
-fn tell_left_out(left_out: &[String], options: &BenchOptions, screen: &mut Screen) -> Result<(), Failure> {
-    if !left_out.is_empty() {
-        crate::failure::warn(format!("no time was left for {}; --full measures everything", left_out.join(", ")));
+fn tell_left_out(left_out: usize, all: usize, options: &BenchOptions, screen: &mut Screen) -> Result<(), Failure> {
+    if left_out > 0 {
+        crate::failure::warn(left_out_text(left_out, all));
     } else if options.time.is_budget() && options.format == Format::Table {
-        let hint = "A short set of cases, within a minute. `panoply bench --full` measures all that suit the devices, \
-                    `panoply bench CASE-PREFIX` those whose names begin so.";
+        let hint = "A short set of cases: --full runs all, CASE-PREFIX those whose names begin so.";
         for line in wrapped(hint, screen.width()) {
             screen.line(screen.faint(&line))?;
         }
     }
     Ok(())
+}
+
+fn left_out_text(left_out: usize, all: usize) -> String {
+    format!("{left_out} of {all} cases were left out for lack of time; --full runs all")
 }
 
 fn list(options: &BenchOptions, screen: &mut Screen) -> Result<(), Failure> {
@@ -161,7 +165,7 @@ fn has_own_memory(device: &DeviceInfo) -> bool {
 /// cannot even run the load, the reason shows up in its cases. Where a GPU keeps its clocks up by
 /// itself, the heat of such a load would slow its cases down.
 fn load(device: &DeviceInfo, runtime: &Arc<Runtime>) -> Option<Runner> {
-    let place = Place { runtime: Arc::clone(runtime), device: device.clone() };
+    let place = BenchDevice { runtime: Arc::clone(runtime), device: device.clone() };
     let wanted = has_own_memory(device) && !device.capabilities.has(Capabilities::KEEPS_CLOCKS);
     if wanted { cases::LOAD.prepare(&place).ok() } else { None }
 }
@@ -175,12 +179,12 @@ fn measure_case(
     runtime: &Arc<Runtime>,
     options: &BenchOptions,
     time: Duration,
-) -> Option<Row> {
-    let place = Place { runtime: Arc::clone(runtime), device: device.clone() };
+) -> Option<CaseRow> {
+    let place = BenchDevice { runtime: Arc::clone(runtime), device: device.clone() };
     let times = case.prepare(&place).and_then(|runner| measure::measure(&runner, load, time, options.repeats_max));
     let left_out = options.extent != Extent::Named && matches!(times, Err(Error::Unsupported { .. }));
     let threads = options.threads.unwrap_or_else(|| default_threads(device));
-    (!left_out).then(|| Row::new(case, device.id, threads, times))
+    (!left_out).then(|| CaseRow::new(case, device.id, threads, times))
 }
 
 /// Returns the default thread count of an engine: the CPUs near its device, limited by the CPU
@@ -192,7 +196,7 @@ fn default_threads(device: &DeviceInfo) -> usize {
     near.unwrap_or(usize::MAX).min(topology.effective_cpus())
 }
 
-fn show(row: &Row, case_width: usize, format: Format, screen: &mut Screen) -> Result<(), Failure> {
+fn show(row: &CaseRow, case_width: usize, format: Format, screen: &mut Screen) -> Result<(), Failure> {
     match format {
         Format::Json => screen.json_line(row)?,
         Format::Table => screen.line(row.line(case_width))?,
@@ -201,7 +205,7 @@ fn show(row: &Row, case_width: usize, format: Format, screen: &mut Screen) -> Re
 }
 
 fn progress_bar(steps: usize) -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
+    if !crate::verbosity::shows_progress() {
         return ProgressBar::hidden();
     }
     let bar = ProgressBar::with_draw_target(Some(steps as u64), ProgressDrawTarget::stderr());
@@ -211,10 +215,22 @@ fn progress_bar(steps: usize) -> ProgressBar {
 }
 
 /// Fails if any row failed. The rows have been printed already.
-fn complete(rows: &[Row]) -> Result<(), Failure> {
-    let failed = rows.iter().filter(|row| matches!(row.result, Measured::Failed { .. })).count();
+fn complete(rows: &[CaseRow]) -> Result<(), Failure> {
+    let failed = rows.iter().filter(|row| matches!(row.result, Measurement::Failed { .. })).count();
     if failed == 0 {
         return Ok(());
     }
     Err(Failure::Run(anyhow::anyhow!("{failed} of {} cases failed; their rows say why", rows.len())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: the warning named every case, in one line of thousands of characters.
+    #[test]
+    fn the_warning_about_cases_without_time_is_short() {
+        let text = left_out_text(71, 99);
+        assert_eq!(text, "71 of 99 cases were left out for lack of time; --full runs all");
+    }
 }

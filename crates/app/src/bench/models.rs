@@ -11,11 +11,11 @@
 
 use std::path::{Path, PathBuf};
 
-use panoply::models::{Array, Dimension, ElementType, Held, Model, Network, Port};
+use panoply::models::{Array, Dimension, ElementType, Model, ModelValue, Network, Port};
 use panoply::{DType, Error, RunOptions};
 
 use super::cases::{Amount, Case, Scale};
-use super::place::{Place, Runner};
+use super::place::{BenchDevice, Runner};
 use super::random::{Normals, counted};
 use crate::configuration::ModelsOptions;
 use crate::failure::Failure;
@@ -153,22 +153,23 @@ impl Case for ModelCase {
         Scale::Small
     }
 
-    fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
+    fn prepare(&self, place: &BenchDevice) -> panoply::Result<Runner> {
         let (network, arrays) = self.load()?;
         let inputs = network.inputs().iter().zip(arrays).map(|(port, array)| {
             let is_float = array.kind().is_float() && array.kind().dtype().is_some();
             let held = match is_float {
-                true => Held::Tensor(place.resident(&array.tensor().map_err(refused)?)?),
-                false => Held::Array(array),
+                true => ModelValue::Tensor(place.resident(&array.tensor().map_err(refused)?)?),
+                false => ModelValue::Array(array),
             };
             Ok((port.name.clone(), held))
         });
-        let inputs: Vec<(String, Held)> = inputs.collect::<panoply::Result<_>>()?;
+        let inputs: Vec<(String, ModelValue)> = inputs.collect::<panoply::Result<_>>()?;
         let options = RunOptions { device: Some(place.device.id), ..RunOptions::default() };
         let (place, file, is_first) = (place.clone(), self.file.clone(), self.is_first);
         let kept = Model::new(&*place.runtime, network);
         Ok(Box::new(move || {
-            let given: Vec<(&str, Held)> = inputs.iter().map(|(name, held)| (name.as_str(), held.clone())).collect();
+            let given: Vec<(&str, ModelValue)> =
+                inputs.iter().map(|(name, held)| (name.as_str(), held.clone())).collect();
             let loaded = match is_first {
                 true => Some(Model::load(&*place.runtime, &file).map_err(refused)?),
                 false => None,

@@ -21,12 +21,12 @@ const RESIDENT_BYTES_MIN: usize = 1 << 10;
 
 /// One device of a runtime.
 #[derive(Clone)]
-pub struct Place {
+pub struct BenchDevice {
     pub runtime: Arc<Runtime>,
     pub device: DeviceInfo,
 }
 
-impl Place {
+impl BenchDevice {
     /// Returns the sequence of random normals for the inputs.
     pub fn normals(&self) -> Normals {
         Normals::new(SEED)

@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use super::row::{Figures, Measured, Row, rate_text, time_text};
+use super::row::{CaseRow, Figures, Measurement, rate_text, time_text};
 
 const WIDTH: usize = 960;
 const LABEL_WIDTH: usize = 330;
@@ -26,7 +26,7 @@ struct Bar {
 }
 
 /// Draws the chart of all rows that have figures.
-pub fn svg(rows: &[Row]) -> String {
+pub fn svg(rows: &[CaseRow]) -> String {
     let groups = groups(rows);
     let bars: usize = groups.iter().map(|(_, bars)| bars.len()).sum();
     let height = 2 * MARGIN + ROW_HEIGHT + groups.len() * GROUP_HEIGHT + bars * ROW_HEIGHT;
@@ -50,7 +50,7 @@ pub fn svg(rows: &[Row]) -> String {
     )
 }
 
-fn title_text(rows: &[Row]) -> String {
+fn title_text(rows: &[CaseRow]) -> String {
     let mut devices: Vec<String> = rows.iter().map(|row| format!("{}, {} threads", row.device, row.threads)).collect();
     devices.dedup();
     devices.sort();
@@ -59,10 +59,10 @@ fn title_text(rows: &[Row]) -> String {
 }
 
 /// Groups the bars by unit, in the order in which the units first occur.
-fn groups(rows: &[Row]) -> Vec<(&'static str, Vec<Bar>)> {
+fn groups(rows: &[CaseRow]) -> Vec<(&'static str, Vec<Bar>)> {
     let mut groups: Vec<(&'static str, Vec<Bar>)> = Vec::new();
     for row in rows {
-        let Measured::Done(figures) = &row.result else { continue };
+        let Measurement::Done(figures) = &row.result else { continue };
         let (unit, bar) = bar(row, figures);
         match groups.iter_mut().find(|(known, _)| *known == unit) {
             Some((_, bars)) => bars.push(bar),
@@ -72,12 +72,12 @@ fn groups(rows: &[Row]) -> Vec<(&'static str, Vec<Bar>)> {
     groups
 }
 
-fn bar(row: &Row, figures: &Figures) -> (&'static str, Bar) {
+fn bar(row: &CaseRow, figures: &Figures) -> (&'static str, Bar) {
     let label = format!("{} {}", row.case, row.api);
     let time = time_text(figures.ms);
     match figures.rate() {
         Some((rate, unit)) => {
-            let figure = format!("{} ({time})", rate_text(rate));
+            let figure = format!("{} ({})", rate_text(rate), time_text(figures.rated_ms()));
             (rate_heading(unit), Bar { label, figure, length: rate })
         }
         None => ("milliseconds: shorter is better", Bar { label, figure: time, length: figures.ms }),
@@ -118,15 +118,16 @@ fn escaped(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn row(case: &str, result: Measured) -> Row {
-        Row { case: case.to_owned(), api: "cpu".to_owned(), device: "cpu:0".to_owned(), threads: 2, result }
+    fn row(case: &str, result: Measurement) -> CaseRow {
+        CaseRow { case: case.to_owned(), api: "cpu".to_owned(), device: "cpu:0".to_owned(), threads: 2, result }
     }
 
-    fn figures(ms: f64, gflops: Option<f64>) -> Measured {
-        Measured::Done(Figures {
+    fn figures(ms: f64, gflops: Option<f64>) -> Measurement {
+        Measurement::Done(Figures {
             ms,
             wall_ms: ms,
             device_ms: None,
+            device_best_ms: None,
             gflops,
             gb_per_s: None,
             queries_per_s: None,
@@ -136,7 +137,7 @@ mod tests {
 
     #[test]
     fn every_case_with_figures_has_a_bar() {
-        let failed = Measured::Failed { error: "lost".to_owned() };
+        let failed = Measurement::Failed { error: "lost".to_owned() };
         let rows = [row("a<b", figures(2.0, Some(50.0))), row("b", figures(4.0, Some(25.0))), row("c", failed)];
         let chart = svg(&rows);
         assert_eq!(chart.matches("class=\"bar\"").count(), 2);

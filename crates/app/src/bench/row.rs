@@ -10,24 +10,24 @@ use super::measure::Times;
 
 /// The result of one case on one device: its figures, or the error.
 #[derive(Clone, Debug, Serialize)]
-pub struct Row {
+pub struct CaseRow {
     pub case: String,
     pub api: String,
     pub device: String,
     pub threads: usize,
     #[serde(flatten)]
-    pub result: Measured,
+    pub result: Measurement,
 }
 
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
-pub enum Measured {
+pub enum Measurement {
     Done(Figures),
     Failed { error: String },
 }
 
-/// The figures of one case. Rates are computed from the device's own time if it is reported, else
-/// from the best time.
+/// The figures of one case. Rates are computed from a best time: the device's own if it is reported,
+/// else the time from the call to the output.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figures {
     /// The best time, in milliseconds.
@@ -37,6 +37,9 @@ pub struct Figures {
     /// The median of the device's own times, without queues, launches and waits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device_ms: Option<f64>,
+    /// The best of the device's own times.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device_best_ms: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gflops: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -46,30 +49,30 @@ pub struct Figures {
     pub repeats: usize,
 }
 
-impl Row {
+impl CaseRow {
     /// Makes the row of a measured case.
-    pub fn new(case: &dyn Case, device: DeviceId, threads: usize, times: Result<Times, Error>) -> Row {
+    pub fn new(case: &dyn Case, device: DeviceId, threads: usize, times: Result<Times, Error>) -> CaseRow {
         let result = match times {
-            Ok(times) => Measured::Done(Figures::new(case.amount(), times)),
-            Err(error) => Measured::Failed { error: error.to_string() },
+            Ok(times) => Measurement::Done(Figures::new(case.amount(), times)),
+            Err(error) => Measurement::Failed { error: error.to_string() },
         };
-        Row { case: case.name(), api: device.api.to_string(), device: device.to_string(), threads, result }
+        CaseRow { case: case.name(), api: device.api.to_string(), device: device.to_string(), threads, result }
     }
 
     /// Formats the line of the table.
     pub fn line(&self, case_width: usize) -> String {
         let (case, device) = (&self.case, &self.device);
         match &self.result {
-            Measured::Done(figures) => {
+            Measurement::Done(figures) => {
                 let (best, median) = (time_text(figures.ms), time_text(figures.wall_ms));
-                let device_time = figures.device_ms.map_or(String::new(), time_text);
+                let device_time = figures.device_best_ms.map_or(String::new(), time_text);
                 let (rate, unit) = figures.rate().map_or((String::new(), ""), |(rate, unit)| (rate_text(rate), unit));
                 let repeats = figures.repeats;
                 format!(
                     "{case:<case_width$}  {device:<8}{best:>11}{median:>11}{device_time:>11}{rate:>10} {unit:<10}{repeats:>8}"
                 )
             }
-            Measured::Failed { error } => format!("{case:<case_width$}  {device:<8}{:>11}  {error}", "failed"),
+            Measurement::Failed { error } => format!("{case:<case_width$}  {device:<8}{:>11}  {error}", "failed"),
         }
     }
 }
@@ -84,12 +87,13 @@ pub fn head(case_width: usize) -> String {
 
 impl Figures {
     fn new(amount: Amount, times: Times) -> Figures {
-        let seconds = times.device.unwrap_or(times.best).as_secs_f64().max(1e-9);
+        let seconds = times.device.map_or(times.best, |own| own.best).as_secs_f64().max(1e-9);
         let rate = |amount: f64| Some(significant(amount / seconds));
         let mut figures = Figures {
             ms: milliseconds(times.best),
             wall_ms: milliseconds(times.median),
-            device_ms: times.device.map(milliseconds),
+            device_ms: times.device.map(|own| milliseconds(own.median)),
+            device_best_ms: times.device.map(|own| milliseconds(own.best)),
             gflops: None,
             gb_per_s: None,
             queries_per_s: None,
@@ -102,6 +106,11 @@ impl Figures {
             Amount::TimeOnly => {}
         }
         figures
+    }
+
+    /// The time that rates are computed from, in milliseconds.
+    pub fn rated_ms(&self) -> f64 {
+        self.device_best_ms.unwrap_or(self.ms)
     }
 
     /// Returns the rate and its unit, if the case has one.
@@ -141,7 +150,8 @@ fn significant(value: f64) -> f64 {
 mod tests {
     use super::*;
     use crate::bench::cases::Scale;
-    use crate::bench::place::{Place, Runner};
+    use crate::bench::measure::DeviceTimes;
+    use crate::bench::place::{BenchDevice, Runner};
 
     /// A case that reads and writes 64 × 64 elements.
     struct SmallCase;
@@ -159,7 +169,7 @@ mod tests {
             Scale::Small
         }
 
-        fn prepare(&self, _: &Place) -> panoply::Result<Runner> {
+        fn prepare(&self, _: &BenchDevice) -> panoply::Result<Runner> {
             Ok(Box::new(|| Ok(None)))
         }
     }
@@ -168,16 +178,32 @@ mod tests {
     fn a_row_has_the_fields_that_others_join_on() {
         let times =
             Times { best: Duration::from_micros(2), median: Duration::from_micros(3), device: None, repeats: 5 };
-        let row = Row::new(&SmallCase, "cpu:0".parse().unwrap(), 2, Ok(times));
+        let row = CaseRow::new(&SmallCase, "cpu:0".parse().unwrap(), 2, Ok(times));
         assert_eq!(
             serde_json::to_string(&row).unwrap(),
             r#"{"case":"transpose/f32/64x64","api":"cpu","device":"cpu:0","threads":2,"ms":0.002,"wall_ms":0.003,"gb_per_s":16.384,"repeats":5}"#
         );
     }
 
+    /// Regression: the rate was computed from the median of the device's times, and shown beside
+    /// the best time of all repeats.
+    #[test]
+    fn rates_and_times_are_of_the_same_statistic() {
+        let micros = Duration::from_micros;
+        let own = DeviceTimes { best: micros(2), median: micros(4) };
+        let times = Times { best: micros(10), median: micros(20), device: Some(own), repeats: 5 };
+        let figures = Figures::new(SmallCase.amount(), times);
+        assert_eq!((figures.ms, figures.wall_ms), (0.01, 0.02));
+        assert_eq!((figures.device_best_ms, figures.device_ms), (Some(0.002), Some(0.004)));
+        assert_eq!((figures.rated_ms(), figures.gb_per_s), (0.002, Some(16.384)));
+        let row = CaseRow::new(&SmallCase, "cpu:0".parse().unwrap(), 2, Ok(times));
+        let line = row.line(20);
+        assert!(line.contains("2.00 µs") && line.contains("16.38 GB/s") && !line.contains("4.00 µs"), "{line}");
+    }
+
     #[test]
     fn a_row_that_failed_says_why() {
-        let row = Row::new(&SmallCase, "cpu:0".parse().unwrap(), 2, Err(Error::Cancelled));
+        let row = CaseRow::new(&SmallCase, "cpu:0".parse().unwrap(), 2, Err(Error::Cancelled));
         assert!(serde_json::to_string(&row).unwrap().ends_with(r#""error":"cancelled by the caller"}"#));
         assert!(row.line(20).contains("failed  cancelled"));
     }

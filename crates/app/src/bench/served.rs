@@ -29,7 +29,7 @@ const WAYS: [(usize, usize); 4] = [(64, 1), (32, 2), (64, 2), (128, 2)];
 
 /// The result of one configuration.
 #[derive(Serialize)]
-struct Row {
+struct ServedRow {
     case: String,
     device: String,
     callers: usize,
@@ -87,7 +87,7 @@ fn measure(
     device: DeviceId,
     callers: usize,
     time: Duration,
-    mut show: impl FnMut(Row) -> Result<(), Failure>,
+    mut show: impl FnMut(ServedRow) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let (network, arrays) = case.load().map_err(anyhow::Error::new)?;
     let names: Vec<String> = network.inputs().iter().map(|port| port.name.clone()).collect();
@@ -106,7 +106,7 @@ fn measure(
             micros.get(((micros.len() as f64 * share) as usize).min(last)).copied().unwrap_or(0.0)
         };
         let answers_per_second = micros.len() as f64 / took.as_secs_f64();
-        Row {
+        ServedRow {
             case: name.replacen("infer/", "serve/", 1),
             device: device.to_string(),
             callers,
@@ -177,8 +177,8 @@ fn head() -> String {
     format!("{:<34}{:<12}{:>8}{:>9}{:>12}{:>7}{latency}", "CASE", "DEVICE", "CALLERS", "BATCHES", "ANSWERS/S", "TIMES")
 }
 
-fn line(row: &Row) -> String {
-    let Row { case, device, callers, batch_max, instances, answers_per_second, times, .. } = row;
+fn line(row: &ServedRow) -> String {
+    let ServedRow { case, device, callers, batch_max, instances, answers_per_second, times, .. } = row;
     let latency = format!("{:>10.0}{:>10.0}{:>7.1}", row.p50_us, row.p99_us, row.mean_batch);
     let way = format!("{instances} x {batch_max}");
     format!("{case:<34}{device:<12}{callers:>8}{way:>9}{answers_per_second:>12.0}{times:>7.2}{latency}")

@@ -53,7 +53,7 @@ struct Trace {
 
 /// The result of one policy.
 #[derive(Serialize)]
-struct Row {
+struct TraceRow {
     policy: String,
     /// The ops of the whole trace, and the number of them that ran.
     ops: usize,
@@ -150,7 +150,12 @@ impl Trace {
 
     /// Runs the trace, or as much as fits in `WAY_TIME_MAX`. The ops of a burst are all sent,
     /// then all waited for.
-    fn play(&self, runtime: &Runtime, policy: String, options: impl Fn(&Piece) -> RunOptions) -> Result<Row, Failure> {
+    fn play(
+        &self,
+        runtime: &Runtime,
+        policy: String,
+        options: impl Fn(&Piece) -> RunOptions,
+    ) -> Result<TraceRow, Failure> {
         let mut shares: Vec<(String, usize)> = Vec::new();
         let (done, start) = (AtomicBool::new(false), Instant::now());
         let mut ops_run = 0;
@@ -171,7 +176,7 @@ impl Trace {
         let ops: usize = self.bursts.iter().map(Vec::len).sum();
         let seconds = took.as_secs_f64() * ops as f64 / ops_run.max(1) as f64;
         let idle_beside_a_queue = idle as f64 / looks.max(1) as f64;
-        Ok(Row { policy, ops, ops_run, seconds, idle_beside_a_queue, shares })
+        Ok(TraceRow { policy, ops, ops_run, seconds, idle_beside_a_queue, shares })
     }
 
     fn play_burst(
@@ -230,7 +235,7 @@ fn watch(runtime: &Runtime, done: &AtomicBool) -> (usize, usize) {
     (looks, idle)
 }
 
-fn show(rows: &[Row], format: Format, screen: &mut Screen) -> Result<(), Failure> {
+fn show(rows: &[TraceRow], format: Format, screen: &mut Screen) -> Result<(), Failure> {
     if format == Format::Json {
         return rows.iter().try_for_each(|row| screen.json_line(row));
     }

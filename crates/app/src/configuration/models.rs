@@ -14,10 +14,11 @@ const TOP_MAX: usize = 1 << 20;
 
 /// The input of a model.
 #[derive(Debug)]
-pub enum Given {
+pub enum ModelInput {
     /// No input: the command describes the model.
     Nothing,
-    Picture(PathBuf),
+    /// At least one picture.
+    Pictures(Vec<PathBuf>),
     Text(String),
     Arrays(Vec<(String, PathBuf)>),
 }
@@ -25,7 +26,7 @@ pub enum Given {
 #[derive(Debug)]
 pub struct InferOptions {
     pub model: PathBuf,
-    pub given: Given,
+    pub given: ModelInput,
     /// Outputs to write to files, by name.
     pub outputs: Vec<(String, PathBuf)>,
     pub top: usize,
@@ -35,14 +36,23 @@ pub struct InferOptions {
     pub boxes: Option<PathBuf>,
     pub vocabulary: Option<PathBuf>,
     pub device: Option<DeviceId>,
+    /// Whether the time of each node is measured.
+    pub profile: bool,
     pub format: Format,
+}
+
+/// The source of texts, one on each line.
+#[derive(Debug)]
+pub enum Lines {
+    Input,
+    File(PathBuf),
 }
 
 #[derive(Debug)]
 pub struct EmbedOptions {
     pub model: PathBuf,
     pub texts: Vec<String>,
-    pub lines: Option<PathBuf>,
+    pub lines: Option<Lines>,
     pub pictures: Vec<PathBuf>,
     pub vocabulary: Option<PathBuf>,
     pub into: Option<PathBuf>,
@@ -60,11 +70,14 @@ impl InferOptions {
             return Err(Failure::Usage(format!("--top: expected 1 to {TOP_MAX}, got {}", arguments.top)));
         }
         let inputs = named(&arguments.input, "--input")?;
-        let given = match (arguments.image, arguments.text) {
-            (Some(file), _) => Given::Picture(file),
-            (None, Some(text)) => Given::Text(text),
-            (None, None) if inputs.is_empty() => Given::Nothing,
-            (None, None) => Given::Arrays(inputs),
+        if let (Some(_), count @ 2..) = (&arguments.boxes, arguments.image.len()) {
+            return Err(Failure::Usage(format!("--boxes: expected one --image beside it, got {count}")));
+        }
+        let given = match arguments.text {
+            _ if !arguments.image.is_empty() => ModelInput::Pictures(arguments.image),
+            Some(text) => ModelInput::Text(text),
+            None if inputs.is_empty() => ModelInput::Nothing,
+            None => ModelInput::Arrays(inputs),
         };
         let device = |text: String| {
             text.parse().map_err(|_| Failure::Usage(format!("--device: expected an id such as cpu:0, got {text}")))
@@ -80,6 +93,7 @@ impl InferOptions {
             boxes: arguments.boxes,
             vocabulary: arguments.vocabulary,
             device: arguments.device.map(device).transpose()?,
+            profile: arguments.profile,
             format: format(arguments.json),
         })
     }
@@ -92,6 +106,7 @@ impl EmbedOptions {
         if text.is_empty() && lines.is_none() && image.is_empty() {
             return Err(Failure::Usage("expected --text, --lines or --image: there is nothing to embed".to_owned()));
         }
+        let lines = lines.map(|file| if file.as_os_str() == "-" { Lines::Input } else { Lines::File(file) });
         Ok(EmbedOptions { model, texts: text, lines, pictures: image, vocabulary, into, format: format(json) })
     }
 }
@@ -113,7 +128,8 @@ fn named(list: &[String], argument: &str) -> Result<Vec<(String, PathBuf)>, Fail
     let pair = |text: &String| {
         let wrong =
             || Failure::Usage(format!("{argument}: expected a name and a file such as x=input.npy, got {text}"));
-        text.rsplit_once('=').map(|(name, file)| (name.to_owned(), PathBuf::from(file))).ok_or_else(wrong)
+        let parts = text.rsplit_once('=').filter(|(name, file)| !name.is_empty() && !file.is_empty());
+        parts.map(|(name, file)| (name.to_owned(), PathBuf::from(file))).ok_or_else(wrong)
     };
     list.iter().map(pair).collect()
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use panoply::placement::affinity::RealtimePriority;
 use panoply::signal::packets::PAYLOAD_BYTES_MAX;
-use panoply::signal::recording::Layout;
+use panoply::signal::recording::SampleLayout;
 use panoply::signal::{Constellation, SampleFormat};
 
 use super::{Format, format};
@@ -41,7 +41,7 @@ pub enum SignalOptions {
 pub struct Recording {
     pub file: PathBuf,
     /// The sample layout of a raw file, which has no header.
-    pub raw: Option<Layout>,
+    pub raw: Option<SampleLayout>,
     pub pairs: bool,
 }
 
@@ -131,7 +131,7 @@ fn recording(arguments: RecordingArguments) -> Result<Recording, Failure> {
             Failure::Usage(format!("--raw: expected one of {names}; got {name}"))
         })?;
         let rate_hz = within("--rate", arguments.rate.unwrap_or(0.0), RATE_HZ_MIN, RATE_HZ_MAX)?;
-        Ok::<_, Failure>(Layout { complex: !arguments.real, ..Layout::complex(format, rate_hz) })
+        Ok::<_, Failure>(SampleLayout { complex: !arguments.real, ..SampleLayout::complex(format, rate_hz) })
     };
     let raw = arguments.raw.as_ref().map(layout).transpose()?;
     Ok(Recording { file: arguments.file, raw, pairs: arguments.iq })

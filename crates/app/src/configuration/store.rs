@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::{Format, format};
 use crate::arguments::store::{
-    CatArguments, InitArguments, KeyArguments, NewKeyArguments, PlaceArguments, PutArguments, RotateArguments,
-    StoreArguments, StoreBenchArguments, StoreCommand, StoreGetArguments,
+    CatArguments, InitArguments, KeyArguments, NewKeyArguments, PlaceArguments, PutArguments, RmArguments,
+    RotateArguments, StoreArguments, StoreBenchArguments, StoreCommand, StoreGetArguments,
 };
 use crate::failure::Failure;
 use crate::store::names;
@@ -37,7 +37,7 @@ pub enum StoreOptions {
 
 /// A store, and how it is opened.
 #[derive(Debug)]
-pub struct Place {
+pub struct StorePlace {
     pub path: PathBuf,
     pub anchor: AnchorPlace,
     pub wait: Duration,
@@ -67,9 +67,26 @@ pub enum KeySource {
     Generated(PathBuf),
 }
 
+impl KeySource {
+    /// Refuses a key from the standard input, which `other` reads as well: one of them would be
+    /// empty.
+    pub fn expect_no_input(&self, other: &str) -> Result<(), Failure> {
+        const INPUT: [&str; 3] = ["/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"];
+        match self {
+            KeySource::File(file) | KeySource::PassphraseFile(file)
+                if INPUT.iter().any(|input| file.as_os_str() == *input) =>
+            {
+                let file = file.display();
+                Err(Failure::Usage(format!("{file}: expected another source of the key, since {other} is read there")))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 #[derive(Debug)]
 pub struct InitOptions {
-    pub place: Place,
+    pub place: StorePlace,
     pub key: KeySource,
     /// Whether a passphrase that is easily guessed is accepted.
     pub weak_passphrase: bool,
@@ -78,7 +95,7 @@ pub struct InitOptions {
 
 #[derive(Debug)]
 pub struct PutOptions {
-    pub place: Place,
+    pub place: StorePlace,
     pub key: KeySource,
     pub source: PutSource,
     pub mode: PutMode,
@@ -111,16 +128,16 @@ pub enum PutMode {
 
 #[derive(Debug)]
 pub struct GetOptions {
-    pub place: Place,
+    pub place: StorePlace,
     pub key: KeySource,
-    pub what: Wanted,
+    pub what: ReadSelection,
     pub overwrite: bool,
     pub format: Format,
 }
 
 /// The objects to read, and where they go.
 #[derive(Debug)]
-pub enum Wanted {
+pub enum ReadSelection {
     /// All objects, into a folder.
     All(PathBuf),
     ToFile {
@@ -143,7 +160,7 @@ pub struct ByteRange {
 
 #[derive(Debug)]
 pub struct LsOptions {
-    pub place: Place,
+    pub place: StorePlace,
     pub key: KeySource,
     pub prefix: String,
     pub format: Format,
@@ -151,7 +168,7 @@ pub struct LsOptions {
 
 #[derive(Debug)]
 pub struct CatOptions {
-    pub place: Place,
+    pub place: StorePlace,
     pub key: KeySource,
     pub names: Vec<String>,
     pub range: ByteRange,
@@ -159,14 +176,14 @@ pub struct CatOptions {
 
 #[derive(Debug)]
 pub struct VerifyOptions {
-    pub place: Place,
+    pub place: StorePlace,
     pub key: KeySource,
     pub format: Format,
 }
 
 #[derive(Debug)]
 pub struct StoreRepairOptions {
-    pub place: Place,
+    pub place: StorePlace,
     pub key: KeySource,
     pub apply: bool,
     pub new_anchor: bool,
@@ -175,7 +192,7 @@ pub struct StoreRepairOptions {
 
 #[derive(Debug)]
 pub struct RotateOptions {
-    pub place: Place,
+    pub place: StorePlace,
     pub key: KeySource,
     pub new_key: KeySource,
     /// Whether a new passphrase that is easily guessed is accepted.
@@ -185,10 +202,18 @@ pub struct RotateOptions {
 
 #[derive(Debug)]
 pub struct RmOptions {
-    pub place: Place,
+    pub place: StorePlace,
     pub key: KeySource,
-    pub names: Vec<String>,
+    pub what: Removed,
     pub format: Format,
+}
+
+/// The objects to remove.
+#[derive(Debug)]
+pub enum Removed {
+    Named(Vec<String>),
+    /// Every object whose name begins with this text, which is not empty.
+    Prefix(String),
 }
 
 #[derive(Debug)]
@@ -225,12 +250,7 @@ impl StoreOptions {
                 format: format(arguments.json),
             }),
             StoreCommand::Rotate(arguments) => StoreOptions::Rotate(rotate(arguments)?),
-            StoreCommand::Rm(arguments) => StoreOptions::Rm(RmOptions {
-                place: place(arguments.place)?,
-                key: key(arguments.key),
-                names: arguments.names,
-                format: format(arguments.json),
-            }),
+            StoreCommand::Rm(arguments) => StoreOptions::Rm(rm(arguments)?),
             StoreCommand::Bench(arguments) => StoreOptions::Bench(bench(arguments)?),
         })
     }
@@ -265,7 +285,11 @@ fn put(arguments: PutArguments) -> Result<PutOptions, Failure> {
         _ => PutMode::Refuse,
     };
     let level = Some(level).filter(|level| *level > 0);
-    Ok(PutOptions { place: place(where_)?, key: key(from), source, mode, level, format: format(json) })
+    let key = key(from);
+    if matches!(source, PutSource::Input(_)) {
+        key.expect_no_input("the object")?;
+    }
+    Ok(PutOptions { place: place(where_)?, key, source, mode, level, format: format(json) })
 }
 
 fn get(arguments: StoreGetArguments) -> Result<GetOptions, Failure> {
@@ -275,15 +299,15 @@ fn get(arguments: StoreGetArguments) -> Result<GetOptions, Failure> {
         (None, Some(to)) if is_stream(&to) => {
             return Err(Failure::Usage("--to: expected a folder with --all, got -".to_owned()));
         }
-        (None, to) => Wanted::All(to.unwrap_or_else(|| PathBuf::from("."))),
-        (Some(name), Some(to)) if is_stream(&to) => Wanted::ToOutput { name, range },
-        (Some(name), Some(file)) => Wanted::ToFile { name, range, file },
+        (None, to) => ReadSelection::All(to.unwrap_or_else(|| PathBuf::from("."))),
+        (Some(name), Some(to)) if is_stream(&to) => ReadSelection::ToOutput { name, range },
+        (Some(name), Some(file)) => ReadSelection::ToFile { name, range, file },
         (Some(name), None) => {
             let parts = names::parts(&name, cfg!(windows)).map_err(|reason| {
                 Failure::Usage(format!("`{name}` is no name of a file here: {reason}; --to names one"))
             })?;
             let file = PathBuf::from(parts.last().copied().unwrap_or_default());
-            Wanted::ToFile { name, range, file }
+            ReadSelection::ToFile { name, range, file }
         }
     };
     Ok(GetOptions { place: place(where_)?, key: key(from), what, overwrite, format: format(json) })
@@ -303,8 +327,22 @@ fn rotate(arguments: RotateArguments) -> Result<RotateOptions, Failure> {
         passphrase_file: new_passphrase_file,
         passphrase: new_passphrase,
     };
-    let new_key = generated(generate, key(to));
-    Ok(RotateOptions { place: place(where_)?, key: key(from), new_key, weak_passphrase, format: format(json) })
+    let (key, new_key) = (key(from), generated(generate, key(to)));
+    if key.expect_no_input("it").is_err() {
+        new_key.expect_no_input("the present key")?;
+    }
+    Ok(RotateOptions { place: place(where_)?, key, new_key, weak_passphrase, format: format(json) })
+}
+
+fn rm(arguments: RmArguments) -> Result<RmOptions, Failure> {
+    let what = match arguments.prefix {
+        None => Removed::Named(arguments.names),
+        Some(prefix) if prefix.is_empty() => {
+            return Err(Failure::Usage("--prefix: expected the begin of a name, got an empty text".to_owned()));
+        }
+        Some(prefix) => Removed::Prefix(prefix),
+    };
+    Ok(RmOptions { place: place(arguments.place)?, key: key(arguments.key), what, format: format(arguments.json) })
 }
 
 fn bench(arguments: StoreBenchArguments) -> Result<StoreBenchOptions, Failure> {
@@ -314,7 +352,7 @@ fn bench(arguments: StoreBenchArguments) -> Result<StoreBenchOptions, Failure> {
     Ok(StoreBenchOptions { path: arguments.path, bytes: arguments.mib << 20, format: format(arguments.json) })
 }
 
-fn place(arguments: PlaceArguments) -> Result<Place, Failure> {
+fn place(arguments: PlaceArguments) -> Result<StorePlace, Failure> {
     let PlaceArguments { path, anchor, no_anchor, wait, passphrase_memory } = arguments;
     if !(0.0..=WAIT_SECONDS_MAX).contains(&wait) {
         return Err(Failure::Usage(format!("--wait: expected 0 to {WAIT_SECONDS_MAX} seconds, got {wait}")));
@@ -327,7 +365,7 @@ fn place(arguments: PlaceArguments) -> Result<Place, Failure> {
         (None, true) => AnchorPlace::None,
         (None, false) => AnchorPlace::StateFolder,
     };
-    Ok(Place { path, anchor, wait: Duration::from_secs_f64(wait), passphrase_memory_mib: passphrase_memory })
+    Ok(StorePlace { path, anchor, wait: Duration::from_secs_f64(wait), passphrase_memory_mib: passphrase_memory })
 }
 
 /// Returns the key source that the environment gives, else the terminal.

@@ -14,7 +14,8 @@ use super::{Format, format};
 use crate::arguments::store::KeyArguments;
 use crate::arguments::vectors::{
     CollectionKeyArguments, CreateArguments, DeleteArguments, DemoArguments, ExportArguments, IdsArguments,
-    ImportArguments, InfoArguments, SearchArguments, TuneArguments, UpdateArguments, VectorsArguments, VectorsCommand,
+    ImportArguments, InfoArguments, SearchArguments, TextModelArguments, TuneArguments, UpdateArguments,
+    VectorsArguments, VectorsCommand,
 };
 use crate::failure::Failure;
 use crate::partial::is_same_place;
@@ -94,8 +95,21 @@ pub enum Query {
     Vector(Vec<f32>),
     /// The vectors of a file.
     File(PathBuf),
+    /// The vectors on the standard input.
+    Input,
+    /// The vector that a text model makes of this text.
+    Text { text: String, model: TextModelOptions },
     /// The vector of a record.
     Record(String),
+}
+
+/// The text model that the command line names.
+#[derive(Debug)]
+pub struct TextModelOptions {
+    /// `None` selects the collection's own model, or one in a known folder.
+    pub file: Option<PathBuf>,
+    /// `None` selects the vocabulary beside the model.
+    pub vocabulary: Option<PathBuf>,
 }
 
 #[derive(Debug)]
@@ -119,14 +133,14 @@ pub struct TuneOptions {
 #[derive(Debug)]
 pub struct ExportOptions {
     pub path: PathBuf,
-    pub target: Target,
+    pub target: ExportTarget,
     pub overwrite: bool,
     pub format: Format,
 }
 
 /// The destination of exported records.
 #[derive(Debug)]
-pub enum Target {
+pub enum ExportTarget {
     /// JSON lines on the standard output.
     Screen,
     File {
@@ -139,13 +153,13 @@ pub enum Target {
 #[derive(Debug)]
 pub struct DeleteOptions {
     pub path: PathBuf,
-    pub what: Doomed,
+    pub what: DeleteSelection,
     pub format: Format,
 }
 
 /// The records to delete.
 #[derive(Debug)]
-pub enum Doomed {
+pub enum DeleteSelection {
     Records(Vec<String>),
     Passing(Filter),
     Collection { confirmed: bool },
@@ -205,6 +219,10 @@ pub struct RepairOptions {
 
 #[derive(Debug)]
 pub struct DemoOptions {
+    /// Empty selects the questions that belong to the data.
+    pub questions: Vec<String>,
+    /// The model that makes vectors of the questions.
+    pub model: TextModelOptions,
     /// `None` selects the data that the command carries.
     pub data: Option<PathBuf>,
     pub format: Format,
@@ -214,6 +232,11 @@ impl VectorsOptions {
     pub fn resolve(arguments: VectorsArguments) -> Result<VectorsOptions, Failure> {
         let generate = matches!(&arguments.command, VectorsCommand::Create(create) if create.generate);
         let key = key_source(arguments.key, generate)?;
+        if let (Some(key), VectorsCommand::Import(import)) = (&key, &arguments.command)
+            && import.file.as_os_str() == "-"
+        {
+            key.expect_no_input("the collection's new rows")?;
+        }
         Ok(VectorsOptions { command: VectorsOption::resolve(arguments.command)?, key })
     }
 }
@@ -270,8 +293,28 @@ impl VectorsOption {
 }
 
 impl DemoOptions {
-    pub fn resolve(arguments: DemoArguments) -> DemoOptions {
-        DemoOptions { data: arguments.data, format: format(arguments.json) }
+    /// Validates the arguments. Fails with a usage error that names the invalid argument.
+    pub fn resolve(arguments: DemoArguments) -> Result<DemoOptions, Failure> {
+        let DemoArguments { questions, model, data, json } = arguments;
+        if questions.is_empty() && model.model.is_some() {
+            return Err(Failure::Usage("--model: expected a QUESTION as well, for which the model is used".to_owned()));
+        }
+        questions.iter().try_for_each(|question| not_blank("QUESTION", question))?;
+        Ok(DemoOptions { questions, model: TextModelOptions::from(model), data, format: format(json) })
+    }
+}
+
+impl From<TextModelArguments> for TextModelOptions {
+    fn from(arguments: TextModelArguments) -> TextModelOptions {
+        TextModelOptions { file: arguments.model, vocabulary: arguments.vocabulary }
+    }
+}
+
+/// Refuses a text without any character but blanks.
+fn not_blank(argument: &str, text: &str) -> Result<(), Failure> {
+    match text.trim().is_empty() {
+        true => Err(Failure::Usage(format!("{argument}: expected a text, got an empty one"))),
+        false => Ok(()),
     }
 }
 
@@ -311,10 +354,17 @@ fn import(arguments: ImportArguments) -> Result<ImportOptions, Failure> {
 }
 
 fn search(arguments: SearchArguments) -> Result<SearchOptions, Failure> {
-    let query = match (arguments.vector, arguments.id) {
-        (Some(text), _) => query(&text)?,
-        (None, Some(id)) => Query::Record(id),
-        (None, None) => return Err(Failure::Usage("expected --vector or --id".to_owned())),
+    if arguments.model.model.is_some() && arguments.text.is_none() {
+        return Err(Failure::Usage("--model: expected --text as well, for which the model is used".to_owned()));
+    }
+    let query = match (arguments.vector, arguments.id, arguments.text) {
+        (Some(text), _, _) => query(&text)?,
+        (None, Some(id), _) => Query::Record(id),
+        (None, None, Some(text)) => {
+            not_blank("--text", &text)?;
+            Query::Text { text, model: TextModelOptions::from(arguments.model) }
+        }
+        (None, None, None) => return Err(Failure::Usage("expected --vector, --id or --text".to_owned())),
     };
     let filter = filter(arguments.filter.as_deref())?;
     arguments.rerank.map_or(Ok(()), |times| within("--rerank", times, RERANK_MAX))?;
@@ -372,7 +422,7 @@ fn update(arguments: UpdateArguments) -> Result<UpdateOptions, Failure> {
 /// Parses a vector from the command line.
 fn vector(text: &str) -> Result<Vec<f32>, Failure> {
     let vector: Vec<f32> = serde_json::from_str(text)
-        .map_err(|error| Failure::Usage(format!("--vector: expected a JSON list of numbers, or @FILE; {error}")))?;
+        .map_err(|error| Failure::Usage(format!("--vector: expected a JSON list of numbers, @FILE or -; {error}")))?;
     match vector.is_empty() {
         true => Err(Failure::Usage("--vector: expected a JSON list of numbers, got an empty one".to_owned())),
         false => Ok(vector),
@@ -380,6 +430,9 @@ fn vector(text: &str) -> Result<Vec<f32>, Failure> {
 }
 
 fn query(text: &str) -> Result<Query, Failure> {
+    if matches!(text, "-" | "@-") {
+        return Ok(Query::Input);
+    }
     if let Some(file) = text.strip_prefix('@') {
         return Ok(Query::File(PathBuf::from(file)));
     }
@@ -411,7 +464,7 @@ fn export(arguments: ExportArguments) -> Result<ExportOptions, Failure> {
         if arguments.json || arguments.records.is_some() {
             return Err(Failure::Usage("-: the standard output has the records, and room for nothing else".to_owned()));
         }
-        Target::Screen
+        ExportTarget::Screen
     } else {
         let kind = kind_of("FILE", &arguments.file)?;
         if let Some(records) = &arguments.records
@@ -420,16 +473,16 @@ fn export(arguments: ExportArguments) -> Result<ExportOptions, Failure> {
             let reason = format!("--records: expected another file than {}, which gets the vectors", records.display());
             return Err(Failure::Usage(reason));
         }
-        Target::File { path: arguments.file, kind, records: arguments.records }
+        ExportTarget::File { path: arguments.file, kind, records: arguments.records }
     };
     Ok(ExportOptions { path: arguments.path, target, overwrite: arguments.overwrite, format: format(arguments.json) })
 }
 
 fn delete(arguments: DeleteArguments) -> Result<DeleteOptions, Failure> {
     let what = match filter(arguments.filter.as_deref())? {
-        Some(filter) => Doomed::Passing(filter),
-        None if arguments.id.is_empty() => Doomed::Collection { confirmed: arguments.yes },
-        None => Doomed::Records(arguments.id),
+        Some(filter) => DeleteSelection::Passing(filter),
+        None if arguments.id.is_empty() => DeleteSelection::Collection { confirmed: arguments.yes },
+        None => DeleteSelection::Records(arguments.id),
     };
     Ok(DeleteOptions { path: arguments.path, what, format: format(arguments.json) })
 }

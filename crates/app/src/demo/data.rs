@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use lz4_flex::frame::FrameDecoder;
 use panoply::vector::Filter;
-use panoply::vector::formats::{Batch, NpyReader, Paired, Reader};
+use panoply::vector::formats::{Batch, NpyReader, PairedReader, VectorReader};
 use serde_json::Value;
 
 const VECTORS: &str = "debian-packages.npy";
@@ -61,13 +61,24 @@ impl Data {
         data().with_context(|| format!("the data in {}", folder.display()))
     }
 
+    /// Replaces the questions. Each has a vector and no filter.
+    pub fn ask(&mut self, texts: &[String], vectors: Vec<Vec<f32>>) {
+        let question = |(text, vector): (&String, Vec<f32>)| Question {
+            text: text.clone(),
+            filter_text: None,
+            filter: None,
+            vector,
+        };
+        self.questions = texts.iter().zip(vectors).map(question).collect();
+    }
+
     fn assemble(
-        vectors: Box<dyn Reader>,
+        vectors: Box<dyn VectorReader>,
         records: Box<dyn Read + Send>,
-        queries: Box<dyn Reader>,
+        queries: Box<dyn VectorReader>,
         texts: &str,
     ) -> Result<Data> {
-        let packages = all(Box::new(Paired::new(vectors, records))).context(VECTORS)?;
+        let packages = all(Box::new(PairedReader::new(vectors, records))).context(VECTORS)?;
         let queries = all(queries).context(QUERY_VECTORS)?;
         let dimension = packages.vectors.len() / packages.ids.len().max(1);
         let questions = questions(texts, &queries, dimension).context(QUERY_TEXTS)?;
@@ -76,12 +87,12 @@ impl Data {
     }
 }
 
-fn array(stream: impl Read + Send + 'static) -> Result<Box<dyn Reader>> {
+fn array(stream: impl Read + Send + 'static) -> Result<Box<dyn VectorReader>> {
     Ok(Box::new(NpyReader::new(stream, None)?))
 }
 
 /// Reads all rows.
-fn all(mut reader: Box<dyn Reader>) -> Result<Batch> {
+fn all(mut reader: Box<dyn VectorReader>) -> Result<Batch> {
     let mut all = Batch::default();
     while let Some(batch) = reader.next_batch(1 << 12)? {
         all.ids.extend(batch.ids);

@@ -1,5 +1,5 @@
 //! `panoply demo`: builds a collection of software packages and answers a dozen questions in plain
-//! words on every device. The command shows the hits, the device that answered, its speed, and how
+//! words, or the user's own, on every device. The command shows the hits, the device that answered, its speed, and how
 //! the devices compare with each other and with a plain loop.
 //!
 //! [`data`] reads the data. `trial` searches and measures on one device. `plain` is a plain loop
@@ -12,14 +12,15 @@ mod trial;
 
 use std::time::Duration;
 
-use panoply::DeviceInfo;
 use panoply::vector::Hit;
+use panoply::{DeviceInfo, Runtime};
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::configuration::Format;
 use crate::configuration::vectors::DemoOptions;
 use crate::failure::Failure;
+use crate::models::text_model::{TextModel, expect_family};
 use crate::screen::{Screen, spinner};
 use crate::vectors::start;
 use data::Data;
@@ -27,33 +28,35 @@ use trial::Trial;
 
 /// Hits shown for each question.
 const HITS: usize = 3;
+/// Questions of the data whose vectors a user's model must make as well.
+const QUESTIONS_COMPARED: usize = 3;
 
 /// All results of the demonstration, in the form of the JSON output.
 #[derive(Serialize)]
-struct Findings {
+struct DemoReport {
     rows: usize,
     dimension: usize,
     /// The time to build the collection: from vectors in memory until the rows are where they are
     /// searched.
     build_ms: f64,
-    questions: Vec<Answer>,
+    questions: Vec<DemoAnswer>,
     /// The time of one search by a plain loop over all rows, on one thread.
     plain_loop_ms: f64,
     devices: Vec<Trial>,
     /// Devices that could not take part.
-    unfit: Vec<Unfit>,
+    unfit: Vec<UnfitDevice>,
 }
 
 /// A device that could not take part, and why.
 #[derive(Serialize)]
-struct Unfit {
+struct UnfitDevice {
     device: String,
     reason: String,
 }
 
 /// A question and the hits of the first device.
 #[derive(Serialize)]
-struct Answer {
+struct DemoAnswer {
     text: String,
     filter: Option<String>,
     hits: Vec<Package>,
@@ -69,8 +72,12 @@ struct Package {
 /// Runs the demonstration.
 pub fn run(options: &DemoOptions, screen: &mut Screen) -> Result<(), Failure> {
     let waiting = spinner("reading the data");
-    let data = options.data.as_deref().map_or_else(Data::carried, Data::of_folder)?;
+    let mut data = options.data.as_deref().map_or_else(Data::carried, Data::of_folder)?;
     let runtime = start()?;
+    if !options.questions.is_empty() {
+        waiting.set_message("making vectors of the questions");
+        ask(&mut data, options, &runtime)?;
+    }
     let mut build_ms = None;
     let mut questions = Vec::new();
     let (truth, plain_loop) = plain::answers(&data, HITS);
@@ -85,11 +92,11 @@ pub fn run(options: &DemoOptions, screen: &mut Screen) -> Result<(), Failure> {
                 }
                 trials.push(trial);
             }
-            Err(reason) => unfit.push(Unfit { device: device.id.to_string(), reason: format!("{reason:#}") }),
+            Err(reason) => unfit.push(UnfitDevice { device: device.id.to_string(), reason: format!("{reason:#}") }),
         }
     }
     waiting.finish_and_clear();
-    let findings = Findings {
+    let findings = DemoReport {
         rows: data.ids.len(),
         dimension: data.dimension,
         build_ms: build_ms.unwrap_or(0.0),
@@ -105,9 +112,21 @@ pub fn run(options: &DemoOptions, screen: &mut Screen) -> Result<(), Failure> {
     all_agree(&findings)
 }
 
-fn answer((question, hits): (&data::Question, Vec<Hit>)) -> Answer {
+/// Asks the user's own questions instead of those of the data. A model that does not make the data's
+/// vectors is refused: its hits would mean nothing.
+fn ask(data: &mut Data, options: &DemoOptions, runtime: &Runtime) -> Result<(), Failure> {
+    let model = TextModel::named_or_default(runtime, &options.model)?;
+    let known = &data.questions[..data.questions.len().min(QUESTIONS_COMPARED)];
+    let texts: Vec<&str> = known.iter().map(|question| question.text.as_str()).collect();
+    let vectors: Vec<&[f32]> = known.iter().map(|question| question.vector.as_slice()).collect();
+    expect_family(&model, &texts, &vectors)?;
+    data.ask(&options.questions, model.embed(&options.questions)?);
+    Ok(())
+}
+
+fn answer((question, hits): (&data::Question, Vec<Hit>)) -> DemoAnswer {
     let package = |hit: Hit| Package { id: hit.id, score: hit.score, metadata: hit.metadata };
-    Answer {
+    DemoAnswer {
         text: question.text.clone(),
         filter: question.filter_text.clone(),
         hits: hits.into_iter().map(package).collect(),
@@ -115,7 +134,7 @@ fn answer((question, hits): (&data::Question, Vec<Hit>)) -> Answer {
 }
 
 /// Fails if no device took part, or if a device's hits differ from those of the plain loop.
-fn all_agree(findings: &Findings) -> Result<(), Failure> {
+fn all_agree(findings: &DemoReport) -> Result<(), Failure> {
     if findings.devices.is_empty() {
         return Err(Failure::Run(anyhow::anyhow!("no device could take part")));
     }

@@ -1,6 +1,6 @@
 //! Prints the results as text: the hits, a table of the devices, and bars.
 
-use super::{Answer, Findings, Package};
+use super::{DemoAnswer, DemoReport, Package};
 use crate::bench::row::time_text;
 use crate::failure::Failure;
 use crate::screen::{Screen, shortened, wrapped};
@@ -12,7 +12,7 @@ const ID_WIDTH: usize = 18;
 const BAR_WIDTH_MAX: usize = 40;
 
 /// Prints all results.
-pub fn print(findings: &Findings, screen: &mut Screen) -> Result<(), Failure> {
+pub fn print(findings: &DemoReport, screen: &mut Screen) -> Result<(), Failure> {
     let rows = grouped(findings.rows as u64);
     let introduction = format!(
         "{rows} Debian packages, their summaries as vectors of {} components; a collection of them was built in {:.0} ms. \
@@ -29,7 +29,7 @@ pub fn print(findings: &Findings, screen: &mut Screen) -> Result<(), Failure> {
     print_bars(findings, screen)
 }
 
-fn print_answer(answer: &Answer, screen: &mut Screen) -> Result<(), Failure> {
+fn print_answer(answer: &DemoAnswer, screen: &mut Screen) -> Result<(), Failure> {
     screen.line("")?;
     let filter = answer.filter.as_ref().map_or(String::new(), |filter| format!("  where {filter}"));
     screen.line(format!("{}{}", screen.strong(&format!("“{}”", answer.text)), screen.faint(&filter)))?;
@@ -43,7 +43,7 @@ fn print_answer(answer: &Answer, screen: &mut Screen) -> Result<(), Failure> {
     Ok(())
 }
 
-fn print_devices(findings: &Findings, screen: &mut Screen) -> Result<(), Failure> {
+fn print_devices(findings: &DemoReport, screen: &mut Screen) -> Result<(), Failure> {
     let questions = findings.questions.len();
     let all = format!("{questions} AT ONCE");
     screen.line(screen.strong(&format!(
@@ -67,7 +67,7 @@ fn print_devices(findings: &Findings, screen: &mut Screen) -> Result<(), Failure
 
 /// Prints the questions per second of each device, one after the other and all at once. The fastest
 /// has the longest bar.
-fn print_bars(findings: &Findings, screen: &mut Screen) -> Result<(), Failure> {
+fn print_bars(findings: &DemoReport, screen: &mut Screen) -> Result<(), Failure> {
     let mut rates = vec![("plain loop".to_owned(), 1e3 / findings.plain_loop_ms.max(1e-6))];
     for trial in &findings.devices {
         rates.push((trial.device.clone(), 1e3 / trial.one_ms.max(1e-6)));
@@ -76,11 +76,13 @@ fn print_bars(findings: &Findings, screen: &mut Screen) -> Result<(), Failure> {
     let plain = rates[0].1;
     let most = rates.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
     let width = rates.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+    let text = |rate: f64| format!("{} ({:.1}×)", grouped(rate as u64), rate / plain);
+    let text_width = rates.iter().map(|(_, rate)| text(*rate).chars().count()).max().unwrap_or(0);
+    let bar_width = screen.width().saturating_sub(width + text_width + 6).clamp(1, BAR_WIDTH_MAX);
     screen.line(screen.strong("Questions in a second, beside a plain loop on one thread:"))?;
     for (name, rate) in rates {
-        let bar = "█".repeat(((rate / most * BAR_WIDTH_MAX as f64).round() as usize).max(1));
-        let text = format!("{} ({:.1}×)", grouped(rate as u64), rate / plain);
-        screen.line(format!("  {name:<width$}  {bar:<BAR_WIDTH_MAX$}  {text}"))?;
+        let bar = "█".repeat(((rate / most * bar_width as f64).round() as usize).max(1));
+        screen.line(format!("  {name:<width$}  {bar:<bar_width$}  {}", text(rate)))?;
     }
     Ok(())
 }

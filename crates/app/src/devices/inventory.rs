@@ -4,12 +4,16 @@
 use panoply::{Absence, BackendReport, Circuit, DeviceInfo, HealthReport, Runtime, WorkerReport, WorkerState};
 use serde::Serialize;
 
+use super::hardware::Hardware;
+
 /// The whole JSON document.
 #[derive(Serialize)]
 pub struct Inventory {
     /// Panoply's version.
     pub version: &'static str,
     pub backends: Vec<BackendRow>,
+    /// The GPUs as the kernel shows them; `null` on systems other than Linux.
+    pub hardware: Option<Hardware>,
 }
 
 /// One API and its devices.
@@ -82,11 +86,17 @@ pub struct HealthRow {
     pub throttled: Option<bool>,
 }
 
-/// Collects the present state of the runtime's devices.
-pub fn take(runtime: &Runtime) -> Inventory {
-    let workers = runtime.workers();
-    let backends = runtime.backends().iter().map(|report| backend(report, &workers)).collect();
-    Inventory { version: env!("CARGO_PKG_VERSION"), backends }
+impl Inventory {
+    /// Collects the present state of the runtime's devices.
+    pub fn of_runtime(runtime: &Runtime, hardware: Option<Hardware>) -> Inventory {
+        Inventory::of_reports(&runtime.backends(), &runtime.workers(), hardware)
+    }
+
+    /// The answers of backends, and the state of the workers of their devices.
+    pub fn of_reports(reports: &[BackendReport], workers: &[WorkerReport], hardware: Option<Hardware>) -> Inventory {
+        let backends = reports.iter().map(|report| backend(report, workers)).collect();
+        Inventory { version: env!("CARGO_PKG_VERSION"), backends, hardware }
+    }
 }
 
 fn backend(report: &BackendReport, workers: &[WorkerReport]) -> BackendRow {

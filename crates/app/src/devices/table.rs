@@ -1,6 +1,9 @@
 //! Prints the devices as a table for people: one line of figures per device, and the other details
-//! below.
+//! below. Backends without a device are one line, unless there is more to say.
 
+use panoply::DeviceKind;
+
+use super::hardware::{self, Line};
 use super::inventory::{BackendRow, DeviceRow, Inventory, WorkerRow};
 use crate::failure::Failure;
 use crate::screen::{Screen, bytes_text, shortened, wrapped};
@@ -8,10 +11,101 @@ use crate::screen::{Screen, bytes_text, shortened, wrapped};
 /// The indentation of the detail lines below a device; also the smallest width of the first column.
 const INDENT: usize = 10;
 const NAME_WIDTH_MIN: usize = 8;
+/// The indentation of a wrapped line about GPUs.
+const HANGING: usize = 2;
+/// The kind of processors.
+const CPU: &str = DeviceKind::Cpu.name();
 
-/// Prints every device, then every absent backend.
-pub fn print(inventory: &Inventory, screen: &mut Screen) -> Result<(), Failure> {
+/// The parts of the table beyond the devices.
+#[derive(Clone, Copy)]
+pub struct Detail {
+    /// Whether only some APIs were asked for.
+    pub is_restricted: bool,
+    /// Whether the reason of every absent backend is shown.
+    pub all: bool,
+}
+
+/// Prints every device, what the kernel shows of GPUs, the absent backends, and what to do next.
+pub fn print(inventory: &Inventory, detail: Detail, screen: &mut Screen) -> Result<(), Failure> {
     let devices: Vec<&DeviceRow> = inventory.backends.iter().flat_map(|backend| &backend.devices).collect();
+    if !devices.is_empty() {
+        print_devices(&devices, screen)?;
+    }
+    let gpus = gpu_lines(inventory, detail);
+    if !gpus.is_empty() {
+        separate(&devices, screen)?;
+    }
+    for line in &gpus {
+        print_gpu(line, screen)?;
+    }
+    let (shown, named): (Vec<&BackendRow>, Vec<&BackendRow>) = inventory
+        .backends
+        .iter()
+        .filter(|backend| backend.absent.is_some())
+        .partition(|backend| detail.all || detail.is_restricted || is_noteworthy(backend));
+    if !shown.is_empty() {
+        if gpus.is_empty() {
+            separate(&devices, screen)?;
+        } else {
+            screen.line("")?;
+        }
+        print_absent(&shown, screen)?;
+    }
+    if !named.is_empty() {
+        let names: Vec<&str> = named.iter().map(|backend| backend.api.as_str()).collect();
+        screen.line("")?;
+        screen.prose(&format!("not here: {} (`panoply devices --all` shows why)", names.join(", ")))?;
+    }
+    screen.prose(next(!devices.is_empty(), gpus.iter().any(|line| line.trouble), detail))
+}
+
+/// An empty line, if something was printed before.
+fn separate(before: &[&DeviceRow], screen: &mut Screen) -> Result<(), Failure> {
+    if before.is_empty() { Ok(()) } else { screen.line("") }
+}
+
+/// Whether there is more to say of an absent backend than that its hardware or library is missing.
+fn is_noteworthy(backend: &BackendRow) -> bool {
+    let usual = ["not_compiled", "library_missing", "no_device"];
+    backend.absent.as_ref().is_some_and(|absent| !usual.contains(&absent.kind))
+}
+
+/// The lines about the GPUs that the kernel shows. Empty if some APIs alone were asked for and all
+/// of them are there.
+fn gpu_lines(inventory: &Inventory, detail: Detail) -> Vec<Line> {
+    let is_complete = inventory.backends.iter().all(|backend| backend.absent.is_none());
+    let Some(hardware) = inventory.hardware.as_ref().filter(|_| !(detail.is_restricted && is_complete)) else {
+        return Vec::new();
+    };
+    let devices = || inventory.backends.iter().flat_map(|backend| &backend.devices);
+    // Some APIs do not report the address: such a device may be the GPU in question.
+    let is_certain = !detail.is_restricted
+        && devices().all(|device| device.pci_address.is_some() || device.simulated || device.kind == CPU);
+    let is_served = |address: &str| {
+        let found = devices().any(|device| device.pci_address.as_deref() == Some(address));
+        (found || is_certain).then_some(found)
+    };
+    hardware::lines(hardware, &is_served)
+}
+
+fn print_gpu(line: &Line, screen: &mut Screen) -> Result<(), Failure> {
+    for (index, part) in wrapped(&line.text, screen.width().saturating_sub(HANGING)).into_iter().enumerate() {
+        let part = if line.trouble { screen.alarming(&part) } else { part };
+        screen.line(format!("{:1$}{part}", "", if index == 0 { 0 } else { HANGING }))?;
+    }
+    Ok(())
+}
+
+fn next(any: bool, trouble: bool, detail: Detail) -> &'static str {
+    match (any, trouble) {
+        (_, true) => "next: once that is mended, `panoply devices` again",
+        (true, _) => "next: `panoply demo` searches on these devices, `panoply bench` measures them",
+        (false, _) if detail.is_restricted => "next: `panoply devices` lists the devices of every API",
+        (false, _) => "next: `panoply devices --all` says why there is no device",
+    }
+}
+
+fn print_devices(devices: &[&DeviceRow], screen: &mut Screen) -> Result<(), Failure> {
     let mut lines = vec![["DEVICE", "NAME", "KIND", "MEMORY IN USE", "WORKER"].map(str::to_owned)];
     lines.extend(devices.iter().map(|device| cells(device)));
     let widths = Widths::new(&lines, screen.width());
@@ -19,7 +113,7 @@ pub fn print(inventory: &Inventory, screen: &mut Screen) -> Result<(), Failure> 
     for (device, cells) in devices.iter().zip(&lines[1..]) {
         print_device(device, &widths.line(cells), screen)?;
     }
-    print_absent(&inventory.backends, screen)
+    Ok(())
 }
 
 fn cells(device: &DeviceRow) -> [String; 5] {
@@ -69,18 +163,27 @@ fn memory(device: &DeviceRow) -> String {
     }
 }
 
+fn units_text(units: u32, is_cpu: bool) -> String {
+    let noun = if is_cpu { "core" } else { "compute unit" };
+    format!("{units} {noun}{}", if units == 1 { "" } else { "s" })
+}
+
 /// Formats the details beyond the columns, one line per subject.
 fn details(device: &DeviceRow) -> Vec<String> {
-    let mut parts = Vec::new();
-    let mut add = |name: &str, value: Option<String>| parts.extend(value.map(|value| format!("{name} {value}")));
-    add("available", device.memory_available_bytes.map(bytes_text));
-    add("capability", device.compute_capability.clone());
-    add("units", device.compute_units.map(|units| units.to_string()));
-    add("driver", device.driver_version.clone());
-    add("PCI", device.pci_address.clone());
-    add("NUMA node", device.numa_node.map(|node| node.to_string()));
-    add("threads/block", device.threads_per_block_max.map(|threads| threads.to_string()));
-    add("shared memory/block", device.shared_memory_bytes_max.map(bytes_text));
+    let is_cpu = device.kind == CPU;
+    let level = if is_cpu { "vector instructions" } else { "compute capability" };
+    let named = |name: &str, value: Option<String>| value.map(|value| format!("{name} {value}"));
+    let parts = [
+        named("available", device.memory_available_bytes.map(bytes_text)),
+        named(level, device.compute_capability.clone()),
+        device.compute_units.map(|units| units_text(units, is_cpu)),
+        named("driver", device.driver_version.clone()),
+        named("PCI", device.pci_address.clone()),
+        named("NUMA node", device.numa_node.map(|node| node.to_string())),
+        named("threads/block", device.threads_per_block_max.map(|threads| threads.to_string())),
+        named("shared memory/block", device.shared_memory_bytes_max.map(bytes_text)),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
     let mut lines = vec![parts.join(", ")];
     let mut list = |name: &str, values: Vec<&str>| {
         if !values.is_empty() {
@@ -107,18 +210,13 @@ fn details(device: &DeviceRow) -> Vec<String> {
     lines
 }
 
-fn print_absent(backends: &[BackendRow], screen: &mut Screen) -> Result<(), Failure> {
-    let mut first = true;
+fn print_absent(backends: &[&BackendRow], screen: &mut Screen) -> Result<(), Failure> {
     // Some names of absent backends are wider than the device column.
-    let absent = backends.iter().filter(|backend| backend.absent.is_some());
-    let width = absent.map(|backend| backend.api.chars().count() + 1).max().unwrap_or(0).max(INDENT);
+    let width = backends.iter().map(|backend| backend.api.chars().count() + 1).max().unwrap_or(0).max(INDENT);
+    screen.line(screen.strong(&format!("{:<width$}NOT AVAILABLE BECAUSE", "BACKEND")))?;
     for backend in backends {
-        let Some(absent) = &backend.absent else { continue };
-        if std::mem::take(&mut first) {
-            screen.line("")?;
-            screen.line(screen.strong(&format!("{:<width$}WHY IT IS NOT HERE", "BACKEND")))?;
-        }
-        for (index, part) in wrapped(&absent.reason, screen.width().saturating_sub(width)).into_iter().enumerate() {
+        let reason = backend.absent.as_ref().map_or("", |absent| &absent.reason);
+        for (index, part) in wrapped(reason, screen.width().saturating_sub(width)).into_iter().enumerate() {
             let api = if index == 0 { backend.api.as_str() } else { "" };
             screen.line(format!("{api:<width$}{part}"))?;
         }

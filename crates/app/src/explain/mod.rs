@@ -16,7 +16,7 @@ use crate::screen::Screen;
 
 /// The prediction for one device and one size, as JSON and as a line of the table.
 #[derive(Serialize)]
-struct Row {
+struct PredictionRow {
     op: &'static str,
     size: String,
     device: String,
@@ -33,19 +33,32 @@ struct Row {
     measured: bool,
 }
 
+impl PredictionRow {
+    /// Whether there are times that nothing measured is behind.
+    fn is_guess(&self) -> bool {
+        !self.measured && self.run_us.is_some()
+    }
+}
+
 /// Prints the router's prediction for each size.
 pub fn show(options: &ExplainOptions, screen: &mut Screen) -> Result<(), Failure> {
     let mut settings = Settings::load().map_err(anyhow::Error::new)?;
     settings.only = options.apis.clone().or(settings.only);
     let runtime = settings.builder().build()?;
     runtime.warnings().iter().for_each(crate::failure::warn);
+    let mut guessed = Vec::new();
     for size in &options.sizes {
         let alternatives = ask(&runtime, options.op, size, options.to_host)?;
-        let rows: Vec<Row> = alternatives.iter().map(|device| row(options.op, size, device)).collect();
+        let rows: Vec<PredictionRow> = alternatives.iter().map(|device| row(options.op, size, device)).collect();
+        let new = rows.iter().filter(|row| row.is_guess() && !guessed.contains(&row.device));
+        guessed.extend(new.map(|row| row.device.clone()).collect::<Vec<_>>());
         match options.format {
             Format::Json => rows.iter().try_for_each(|row| screen.json_line(row))?,
             Format::Table => print(&rows, &alternatives, screen)?,
         }
+    }
+    if options.format == Format::Table && !guessed.is_empty() {
+        screen.prose(&guess_text(&guessed))?;
     }
     if let Some(path) = &options.plot {
         let curves = curves(&runtime, options)?;
@@ -89,10 +102,10 @@ fn ask(runtime: &Runtime, op: OpKind, size: &[usize], to_host: bool) -> Result<V
     Ok(runtime.explain(AnyOp(made), &wishes).map_err(anyhow::Error::new)?)
 }
 
-fn row(op: OpKind, size: &[usize], device: &Alternative) -> Row {
+fn row(op: OpKind, size: &[usize], device: &Alternative) -> PredictionRow {
     let microseconds = |time: Duration| time.as_secs_f64() * 1e6;
     let prediction = device.prediction;
-    Row {
+    PredictionRow {
         op: op.name(),
         size: size_text(size),
         device: device.device.to_string(),
@@ -105,7 +118,7 @@ fn row(op: OpKind, size: &[usize], device: &Alternative) -> Row {
     }
 }
 
-fn print(rows: &[Row], alternatives: &[Alternative], screen: &mut Screen) -> Result<(), Failure> {
+fn print(rows: &[PredictionRow], alternatives: &[Alternative], screen: &mut Screen) -> Result<(), Failure> {
     let Some(first) = rows.first() else { return Ok(()) };
     screen.line(screen.strong(&format!("{} {}", first.op, first.size)))?;
     screen.line(screen.faint(&format!(
@@ -114,7 +127,7 @@ fn print(rows: &[Row], alternatives: &[Alternative], screen: &mut Screen) -> Res
     )))?;
     for row in rows {
         let time = |value: Option<f64>| value.map_or("-".to_owned(), time_text);
-        let basis = if row.measured || row.run_us.is_none() { "" } else { " (guessed)" };
+        let basis = if row.is_guess() { " (guessed)" } else { "" };
         screen.line(format!(
             "  {:<14}{:>12}{:>12}{:>12}{:>12}  {}{basis}",
             row.device,
@@ -126,6 +139,15 @@ fn print(rows: &[Row], alternatives: &[Alternative], screen: &mut Screen) -> Res
         ))?;
     }
     screen.line(reason(alternatives))
+}
+
+/// Says that times are guesses, and how to measure.
+fn guess_text(devices: &[String]) -> String {
+    format!(
+        "Guessed times are rough and may be far off: this op was not measured on {} yet. `panoply bench --calibrate` \
+         measures the devices, within minutes, and keeps the result.",
+        devices.join(", ")
+    )
 }
 
 /// Formats the reason for the choice, in a sentence.

@@ -8,10 +8,12 @@ use crate::op_kind::OpKind;
 
 const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 520.0;
-const LEFT: f64 = 80.0;
+const LEFT: f64 = 110.0;
 const RIGHT: f64 = 150.0;
 const TOP: f64 = 48.0;
-const BOTTOM: f64 = 48.0;
+const BOTTOM: f64 = 64.0;
+/// The most marks on the axis of sizes, which may span many powers of ten.
+const MARKS_MAX: usize = 8;
 const COLOURS: [&str; 6] = ["#3b6fb5", "#c2571a", "#2f8f5b", "#8a4fa3", "#b5a33b", "#4a5568"];
 const STYLE: &str = "text{font:13px ui-monospace,Menlo,Consolas,monospace;fill:#1f2430}.title{font-weight:bold;font-size:15px}\
     .faint{fill:#4a5568}.grid{stroke:#d5dae3;stroke-width:1}.cross{stroke:#4a5568;stroke-dasharray:4 4}.curve{fill:none;stroke-width:2.5}\
@@ -53,9 +55,31 @@ pub fn svg(op: OpKind, curves: &[Curve]) -> String {
         if time >= times.low && time <= times.high {
             let (at, end) = (y(time), WIDTH - RIGHT);
             put(format!("<line class=\"grid\" x1=\"{LEFT}\" x2=\"{end}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>"));
-            put(format!("<text class=\"faint\" x=\"8\" y=\"{:.1}\">{}</text>", at + 4.0, seconds_text(time)));
+            let beside = LEFT - 8.0;
+            put(format!(
+                "<text class=\"faint\" x=\"{beside}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+                at + 4.0,
+                seconds_text(time)
+            ));
         }
     }
+    let base = HEIGHT - BOTTOM;
+    for size in size_marks(&sizes) {
+        let (at, below, text) = (x(size), base + 5.0, base + 20.0);
+        put(format!("<line class=\"grid\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{base}\" y2=\"{below}\"/>"));
+        put(format!(
+            "<text class=\"faint\" x=\"{at:.1}\" y=\"{text}\" text-anchor=\"middle\">{}</text>",
+            size_text(size)
+        ));
+    }
+    let (middle, low) = ((LEFT + WIDTH - RIGHT) / 2.0, HEIGHT - 14.0);
+    put(format!(
+        "<text class=\"faint\" x=\"{middle}\" y=\"{low}\" text-anchor=\"middle\">size, elements of a side or in all</text>"
+    ));
+    let (side, height) = (24.0, (TOP + base) / 2.0);
+    put(format!(
+        "<text class=\"faint\" x=\"{side}\" y=\"{height}\" text-anchor=\"middle\" transform=\"rotate(-90 {side} {height})\">predicted time</text>"
+    ));
     for (index, curve) in curves.iter().enumerate() {
         let colour = COLOURS[index % COLOURS.len()];
         let path: Vec<String> =
@@ -72,15 +96,32 @@ pub fn svg(op: OpKind, curves: &[Curve]) -> String {
         let text = format!("{from} → {to} at {size:.0}");
         put(format!("<text class=\"faint\" x=\"{:.1}\" y=\"{:.1}\">{text}</text>", at + 4.0, TOP + 14.0));
     }
-    let base = HEIGHT - BOTTOM + 20.0;
-    put(format!("<text class=\"faint\" x=\"{LEFT}\" y=\"{base}\">size {:.0}</text>", sizes.low));
-    put(format!("<text class=\"faint\" x=\"{:.1}\" y=\"{base}\">size {:.0}</text>", WIDTH - RIGHT - 90.0, sizes.high));
     let title = format!("{}: predicted finish by size", op.name());
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{HEIGHT}\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\">\n\
          <style>{STYLE}</style>\n<rect class=\"ground\" width=\"{WIDTH}\" height=\"{HEIGHT}\"/>\n\
          <text class=\"title\" x=\"{LEFT}\" y=\"28\">{title}</text>\n{body}</svg>\n"
     )
+}
+
+/// Powers of ten to mark the axis of sizes with; powers of two if it spans less than a factor of
+/// hundred.
+fn size_marks(sizes: &Scale) -> Vec<f64> {
+    let base: f64 = if sizes.high / sizes.low >= 100.0 { 10.0 } else { 2.0 };
+    let (first, last) = (sizes.low.log(base).ceil() as i32, (sizes.high.log(base) + 1e-9).floor() as i32);
+    let step = ((last - first).max(0) as usize / MARKS_MAX + 1).min(64);
+    (first..=last).step_by(step).map(|power| base.powi(power)).collect()
+}
+
+/// Formats a size with a suffix for thousands, millions and so on.
+fn size_text(size: f64) -> String {
+    match size {
+        size if size < 1.0 => format!("{size:.2}"),
+        size if size < 1e4 => format!("{size:.0}"),
+        size if size < 1e6 => format!("{:.0}k", size / 1e3),
+        size if size < 1e9 => format!("{:.0}M", size / 1e6),
+        size => format!("{:.0}G", size / 1e9),
+    }
 }
 
 /// Returns the sizes at which the best device changes, with the devices before and after.
@@ -124,6 +165,9 @@ mod tests {
         let chart = svg(OpKind::MatMul, &curves);
         assert_eq!(chart.matches("class=\"curve\"").count(), 2);
         assert!(chart.contains("cpu:0 → cuda:0"));
+        // Regression: the axis of sizes had its two ends alone, and neither axis had a name.
+        assert!(chart.contains(">10</text>") && chart.contains(">100</text>"), "{chart}");
+        assert!(chart.contains(">size, elements") && chart.contains(">predicted time</text>"));
         assert!(svg(OpKind::MatMul, &[]).starts_with("<svg"));
     }
 }

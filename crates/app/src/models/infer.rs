@@ -3,34 +3,31 @@
 use std::time::Instant;
 
 use anyhow::Context;
-use panoply::inputs::picture::{Normalisation, Picture};
-use panoply::inputs::tasks::{Class, DetectOptions, Detection, Labels};
-use panoply::models::{Array, Model, Outputs, Port, npy};
+use panoply::models::{Array, Dimension, Model, Outputs, Port, npy};
 use panoply::onnxruntime::{ONNX_RUNTIME, OnnxRuntimeModel, is_onnxruntime, presence};
-use panoply::serve::tasks::{self, Detector};
-use panoply::{RunOptions, Runtime};
+use panoply::serve::tasks;
+use panoply::{Absence, RunOptions, Runtime};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{bytes_of, devices_of, picture_of, spoken, tokenizer_of};
+use super::pictures::{self, Preprocessing};
+use super::profile::{self, ProfileRow};
+use super::{LoadError, bytes_of, devices_of, load, spoken, tokenizer_of};
 use crate::configuration::Format;
-use crate::configuration::models::{Given, InferOptions};
+use crate::configuration::models::{InferOptions, ModelInput};
 use crate::failure::Failure;
 use crate::partial::Partial;
-use crate::screen::{Screen, bytes_text};
+use crate::screen::{Screen, bytes_text, visible, wrapped};
 use crate::vectors::start;
 
 /// The most tokens of a text that a model gets.
 const PIECES_MAX: usize = 512;
 /// The number of elements of an output that are printed.
 const SHOWN_MAX: usize = 8;
-/// The colours of boxes, by class.
-const COLOURS: [[u8; 3]; 6] =
-    [[230, 25, 75], [60, 180, 75], [0, 130, 200], [245, 130, 48], [145, 30, 180], [0, 128, 128]];
 
 /// A model's answer, in the form of the JSON output.
 #[derive(Default, Serialize)]
-struct Findings {
+struct InferReport {
     #[serde(skip_serializing_if = "Value::is_null")]
     model: Value,
     load_ms: f64,
@@ -45,54 +42,57 @@ struct Findings {
     /// The devices that ran the model, as reported by the runtime.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     devices: Vec<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    classes: Vec<Value>,
+    /// How pictures were prepared.
     #[serde(skip_serializing_if = "Option::is_none")]
-    objects: Option<Vec<Value>>,
+    preprocessing: Option<Preprocessing>,
+    /// The most pictures that the model got at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    batch: Option<usize>,
+    /// Each picture's file, and its classes or objects.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pictures: Vec<Value>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     outputs: Vec<Value>,
+    /// The time of each node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    profile: Option<Vec<ProfileRow>>,
 }
 
 /// Runs `panoply infer`.
 pub fn run(options: &InferOptions, screen: &mut Screen) -> Result<(), Failure> {
-    if let (Given::Nothing, Some((name, _))) = (&options.given, options.outputs.first()) {
+    if let (ModelInput::Nothing, Some((name, _))) = (&options.given, options.outputs.first()) {
         let expected = "expected something to run it on: --input, --image or --text";
         return Err(Failure::Usage(format!("--output {name}: {expected}")));
+    }
+    if matches!(options.given, ModelInput::Nothing) && options.profile {
+        return Err(Failure::Usage("--profile: expected an input: --input, --image or --text".to_owned()));
     }
     let runtime = start()?;
     let started = Instant::now();
     if options.device.is_some_and(|device| is_onnxruntime(device.api)) {
         return on_onnxruntime(&runtime, options, None, screen);
     }
-    let model = match Model::load(&runtime, &options.model) {
+    let model = match load(&runtime, &options.model) {
+        Ok(model) => model,
         // Panoply refuses this model. ONNX Runtime may run it, if the user has named its library.
-        Err(refused) if options.device.is_none() && refused.is_unsupported() && presence(&runtime).is_ok() => {
-            return on_onnxruntime(&runtime, options, Some(&refused), screen);
+        Err(refused) if options.device.is_none() && refused.error.is_unsupported() => {
+            return match presence(&runtime) {
+                Ok(()) => on_onnxruntime(&runtime, options, Some(&refused.error), screen),
+                Err(absence) => Err(without_another(&absence, refused)),
+            };
         }
-        Err(refused) if options.device.is_none() && refused.is_unsupported() => {
-            return Err(Failure::Run(without_another(&runtime, refused)));
-        }
-        model => model.map_err(anyhow::Error::new)?,
+        Err(refused) => return Err(refused.into()),
     };
-    let mut findings = Findings { model: described(&model), load_ms: ms(started), ..Findings::default() };
+    let mut findings = InferReport { model: described(&model), load_ms: ms(started), ..InferReport::default() };
     let started = Instant::now();
-    match &options.given {
-        Given::Nothing => {}
-        Given::Picture(file) => look(&model, &picture_of(file)?, options, &mut findings)?,
-        Given::Text(text) => {
-            let tokens = tokenizer_of(&options.model, options.vocabulary.as_deref())?.encode(&[text], PIECES_MAX);
-            let tokens = tokens.map_err(anyhow::Error::new)?;
-            let inputs = tasks::text_inputs(&model, &tokens).map_err(anyhow::Error::new)?;
-            answer(&model, &inputs, options, &mut findings)?;
-        }
-        Given::Arrays(files) => {
-            let arrays = arrays(files)?;
-            answer(&model, &borrowed(&arrays), options, &mut findings)?;
-        }
-    }
-    if !matches!(options.given, Given::Nothing) {
+    let inputs = run_on(&model, options, &mut findings)?;
+    if !matches!(options.given, ModelInput::Nothing) {
         findings.infer_ms = Some(ms(started));
         findings.devices = devices_of(&model);
+    }
+    if options.profile {
+        let times = model.profile(&borrowed(&inputs), &run_options(options));
+        findings.profile = Some(profile::rows(&times.map_err(|error| refused_there(options, error))?));
     }
     match options.format {
         Format::Json => screen.json(&findings),
@@ -100,12 +100,40 @@ pub fn run(options: &InferOptions, screen: &mut Screen) -> Result<(), Failure> {
     }
 }
 
-/// Combines the reason why the model was refused with the reason why ONNX Runtime is absent.
-fn without_another(runtime: &Runtime, refused: panoply::models::Error) -> anyhow::Error {
-    match presence(runtime) {
-        Err(absence) => anyhow::anyhow!("{refused}\nONNX Runtime, which might run it, is not there: {absence}"),
-        Ok(()) => anyhow::Error::new(refused),
+/// Runs the model on the input of the command line. Returns the inputs as arrays; of several
+/// pictures, the first one's.
+fn run_on(model: &Model, options: &InferOptions, findings: &mut InferReport) -> Result<Vec<(String, Array)>, Failure> {
+    match &options.given {
+        ModelInput::Nothing => Ok(Vec::new()),
+        ModelInput::Pictures(files) => {
+            let seen = pictures::look(model, files, options)?;
+            if let Some(outputs) = &seen.outputs {
+                write(outputs, options)?;
+            }
+            findings.preprocessing = Some(seen.preprocessing);
+            findings.batch = Some(seen.batch);
+            findings.pictures = seen.pictures;
+            Ok(vec![seen.first])
+        }
+        ModelInput::Text(text) => {
+            let tokens = tokenizer_of(&options.model, options.vocabulary.as_deref())?.encode(&[text], PIECES_MAX);
+            let tokens = tokens.map_err(anyhow::Error::new)?;
+            let inputs = tasks::text_inputs(model, &tokens).map_err(anyhow::Error::new)?;
+            answer(model, &inputs, options, findings)?;
+            Ok(inputs.into_iter().map(|(name, array)| (name.to_owned(), array)).collect())
+        }
+        ModelInput::Arrays(files) => {
+            let arrays = arrays(files)?;
+            answer(model, &borrowed(&arrays), options, findings)?;
+            Ok(arrays)
+        }
     }
+}
+
+/// Combines the reason why the model was refused with the reason why ONNX Runtime is absent.
+fn without_another(absence: &Absence, LoadError { path, error }: LoadError) -> Failure {
+    let path = path.display();
+    Failure::Run(anyhow::anyhow!("{path}: {error}\nONNX Runtime, which might run it, is not there: {absence}"))
 }
 
 /// Runs a model on ONNX Runtime, because the user asked for it or because Panoply refused the
@@ -117,10 +145,15 @@ fn on_onnxruntime(
     refused: Option<&panoply::models::Error>,
     screen: &mut Screen,
 ) -> Result<(), Failure> {
-    let Given::Arrays(files) = &options.given else {
+    let ModelInput::Arrays(files) = &options.given else {
         let cause = refused.map_or_else(String::new, |refused| format!("{refused}; "));
         return Err(Failure::Usage(format!("{cause}on ONNX Runtime models are given arrays: expected --input")));
     };
+    if options.profile {
+        return Err(Failure::Usage(
+            "--profile: expected a device of Panoply's own; ONNX Runtime gives no times".to_owned(),
+        ));
+    }
     let started = Instant::now();
     let model = OnnxRuntimeModel::load(runtime, &options.model).map_err(anyhow::Error::new)?;
     let load_ms = ms(started);
@@ -132,7 +165,7 @@ fn on_onnxruntime(
     let devices = device.iter().cloned().collect();
     let refused = refused.map(ToString::to_string);
     let outputs = shown(&outputs);
-    let findings = Findings { load_ms, infer_ms, device, devices, refused, outputs, ..Findings::default() };
+    let findings = InferReport { load_ms, infer_ms, device, devices, refused, outputs, ..InferReport::default() };
     match options.format {
         Format::Json => screen.json(&findings),
         Format::Table => {
@@ -169,7 +202,7 @@ fn ms(since: Instant) -> f64 {
     since.elapsed().as_secs_f64() * 1e3
 }
 
-fn run_options(options: &InferOptions) -> RunOptions {
+pub(super) fn run_options(options: &InferOptions) -> RunOptions {
     options.device.map_or_else(RunOptions::default, RunOptions::require)
 }
 
@@ -177,7 +210,7 @@ fn answer(
     model: &Model,
     inputs: &[(&str, Array)],
     options: &InferOptions,
-    findings: &mut Findings,
+    findings: &mut InferReport,
 ) -> Result<(), Failure> {
     let outputs = model.infer_with(inputs, &run_options(options)).map_err(|error| refused_there(options, error))?;
     write(&outputs, options)?;
@@ -186,7 +219,7 @@ fn answer(
 }
 
 /// Adds advice to an error when the requested device cannot run the model.
-fn refused_there(options: &InferOptions, error: impl Into<panoply::serve::Error>) -> anyhow::Error {
+pub(super) fn refused_there(options: &InferOptions, error: impl Into<panoply::serve::Error>) -> anyhow::Error {
     let error = error.into();
     match options.device {
         Some(device) if is_refused(&error) => {
@@ -212,49 +245,6 @@ fn is_refused(error: &panoply::serve::Error) -> bool {
     }
 }
 
-fn look(model: &Model, picture: &Picture, options: &InferOptions, findings: &mut Findings) -> Result<(), Failure> {
-    let labels = match &options.labels {
-        Some(file) => Labels::load(file).map_err(anyhow::Error::new)?,
-        None => Labels::of(model.metadata()),
-    };
-    if !answers_with_boxes(model) {
-        let normalisation = options.normalisation.unwrap_or(Normalisation::IMAGENET);
-        let classes = tasks::classify_with(model, picture, normalisation, options.top, &labels, &run_options(options));
-        findings.classes = classes.map_err(|error| refused_there(options, error))?.iter().map(class).collect();
-        return match &options.boxes {
-            Some(_) => Err(Failure::Usage("--boxes: expected a model that answers with boxes".to_owned())),
-            None => Ok(()),
-        };
-    }
-    let normalisation = options.normalisation.unwrap_or(Normalisation::Unit);
-    let detect = DetectOptions { score_min: options.score_min, normalisation, ..DetectOptions::default() };
-    let objects = Detector::new(model).detect(picture, &detect, &labels, &run_options(options));
-    let objects = objects.map_err(|error| refused_there(options, error))?;
-    if let Some(file) = &options.boxes {
-        let mut drawn = picture.clone();
-        objects.iter().for_each(|object| drawn.draw_box(object.corners, COLOURS[object.class % COLOURS.len()]));
-        let is_jpeg = file.extension().is_some_and(|extension| extension == "jpg" || extension == "jpeg");
-        Partial::create(file, true)?.finish_with(&drawn.encode(is_jpeg).map_err(anyhow::Error::new)?)?;
-    }
-    findings.objects = Some(objects.iter().map(object).collect());
-    Ok(())
-}
-
-/// Whether the first output is a list of boxes: it has three dimensions.
-fn answers_with_boxes(model: &Model) -> bool {
-    let first = model.outputs().first().and_then(|port| port.dims.as_ref());
-    first.is_some_and(|dims| dims.len() == 3)
-}
-
-fn class(class: &Class) -> Value {
-    json!({ "class": class.index, "label": class.label, "score": class.score })
-}
-
-fn object(object: &Detection) -> Value {
-    let Detection { corners: [left, top, right, bottom], class, label, score } = object;
-    json!({ "class": class, "label": label, "score": score, "left": left, "top": top, "right": right, "bottom": bottom })
-}
-
 fn shown(outputs: &Outputs) -> Vec<Value> {
     let row = |(name, array): &(String, Array)| {
         let first: Vec<Value> =
@@ -265,7 +255,8 @@ fn shown(outputs: &Outputs) -> Vec<Value> {
 }
 
 fn described(model: &Model) -> Value {
-    let port = |port: &Port| json!({ "name": port.name, "type": port.kind.map(|kind| kind.name()), "shape": port.shape_text() });
+    let port =
+        |port: &Port| json!({ "name": port.name, "type": port.kind.map(|kind| kind.name()), "shape": shape(port) });
     json!({
         "name": model.name(),
         "producer": model.producer(),
@@ -276,24 +267,52 @@ fn described(model: &Model) -> Value {
     })
 }
 
-fn print(findings: &Findings, model: &Model, screen: &mut Screen) -> Result<(), Failure> {
+/// The shape of an input or output as JSON: numbers, names of open dimensions, and `null` for open
+/// dimensions without a name. `null` if the file does not state the rank.
+fn shape(port: &Port) -> Value {
+    let dim = |dim: &Dimension| match dim {
+        Dimension::Fixed(size) => json!(size),
+        Dimension::Named(name) if name.is_empty() || name == "?" => Value::Null,
+        Dimension::Named(name) => json!(name),
+    };
+    port.dims.as_ref().map_or(Value::Null, |dims| dims.iter().map(dim).collect())
+}
+
+/// Prints the classes or objects of each picture.
+fn print_pictures(findings: &InferReport, screen: &mut Screen) -> Result<(), Failure> {
     let name = |row: &Value| row["label"].as_str().map_or_else(|| format!("class {}", row["class"]), str::to_owned);
     let percent = |row: &Value| format!("{:>5.1} %", row["score"].as_f64().unwrap_or(0.0) * 100.0);
-    for row in &findings.classes {
-        screen.line(format!("{}  {}", percent(row), screen.strong(&name(row))))?;
+    for picture in &findings.pictures {
+        if findings.pictures.len() > 1 {
+            screen.line(screen.strong(&visible(picture["file"].as_str().unwrap_or_default())))?;
+        }
+        for row in picture["classes"].as_array().into_iter().flatten() {
+            screen.line(format!("{}  {}", percent(row), screen.strong(&name(row))))?;
+        }
+        for row in picture["objects"].as_array().into_iter().flatten() {
+            let side = |side: &str| row[side].as_f64().unwrap_or(0.0).round();
+            let place = format!("{}, {} to {}, {}", side("left"), side("top"), side("right"), side("bottom"));
+            screen.line(format!("{}  {}  {}", percent(row), screen.strong(&name(row)), screen.faint(&place)))?;
+        }
+        if picture["objects"].as_array().is_some_and(Vec::is_empty) {
+            screen.line("nothing was found; --score lowers what counts")?;
+        }
     }
-    for row in findings.objects.iter().flatten() {
-        let side = |side: &str| row[side].as_f64().unwrap_or(0.0).round();
-        let place = format!("{}, {} to {}, {}", side("left"), side("top"), side("right"), side("bottom"));
-        screen.line(format!("{}  {}  {}", percent(row), screen.strong(&name(row)), screen.faint(&place)))?;
+    if let Some(preprocessing) = &findings.preprocessing {
+        for line in wrapped(&preprocessing.text(), screen.width()) {
+            screen.line(screen.faint(&line))?;
+        }
     }
-    if findings.objects.as_ref().is_some_and(Vec::is_empty) {
-        screen.line("nothing was found; --score lowers what counts")?;
-    }
+    Ok(())
+}
+
+fn print(findings: &InferReport, model: &Model, screen: &mut Screen) -> Result<(), Failure> {
+    print_pictures(findings, screen)?;
     match findings.infer_ms {
-        Some(_) => print_answer(findings, screen),
-        None => describe(model, screen),
+        Some(_) => print_answer(findings, screen)?,
+        None => describe(model, screen)?,
     }
+    findings.profile.as_ref().map_or(Ok(()), |rows| profile::print(rows, screen))
 }
 
 /// Converts a number to JSON. NaN and infinities become strings, because JSON numbers must be
@@ -303,7 +322,7 @@ fn told(number: f64) -> Value {
 }
 
 /// Prints the first elements of the outputs, and the time.
-fn print_answer(findings: &Findings, screen: &mut Screen) -> Result<(), Failure> {
+fn print_answer(findings: &InferReport, screen: &mut Screen) -> Result<(), Failure> {
     for row in &findings.outputs {
         let first: Vec<String> = row["first"].as_array().into_iter().flatten().map(short).collect();
         screen.line(format!(
@@ -316,7 +335,13 @@ fn print_answer(findings: &Findings, screen: &mut Screen) -> Result<(), Failure>
     }
     let (load_ms, infer_ms) = (findings.load_ms, findings.infer_ms.unwrap_or_default());
     let devices = spoken(&findings.devices);
-    screen.line(screen.faint(&format!("loaded in {load_ms:.1} ms, answered by {devices} in {infer_ms:.1} ms")))
+    let together = match findings.batch {
+        Some(batch) if batch > 1 => format!(", {batch} pictures at once"),
+        _ if findings.pictures.len() > 1 => ", one picture after the other".to_owned(),
+        _ => String::new(),
+    };
+    let times = format!("loaded in {load_ms:.1} ms, answered by {devices} in {infer_ms:.1} ms{together}");
+    screen.line(screen.faint(&times))
 }
 
 fn short(number: &Value) -> String {

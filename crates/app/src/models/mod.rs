@@ -1,14 +1,19 @@
-//! `panoply infer` and `panoply embed`: models from ONNX files.
+//! `panoply infer` and `panoply embed`: models from ONNX files. [`text_model`] finds the model for
+//! searches by text.
 
 pub mod embed;
 pub mod infer;
+mod pictures;
+mod profile;
+pub mod text_model;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use panoply::Runtime;
 use panoply::inputs::picture::Picture;
 use panoply::inputs::text::Tokenizer;
-use panoply::models::Model;
+use panoply::models::{Error, Model};
 
 use crate::failure::Failure;
 
@@ -26,6 +31,25 @@ fn bytes_of(path: &Path) -> Result<Vec<u8>, Failure> {
         return Err(Failure::Run(anyhow::anyhow!("{} is larger than {FILE_BYTES_MAX} bytes", path.display())));
     }
     Ok(std::fs::read(path).with_context(unreadable)?)
+}
+
+/// Reads a model. An error names the file.
+fn load(runtime: &Runtime, path: &Path) -> panoply::models::Result<Model, LoadError> {
+    Model::load(runtime, path).map_err(|error| LoadError { path: path.to_owned(), error })
+}
+
+/// Why a model could not be read.
+struct LoadError {
+    path: PathBuf,
+    error: Error,
+}
+
+impl From<LoadError> for Failure {
+    fn from(LoadError { path, error }: LoadError) -> Failure {
+        let is_named = matches!(error, Error::File { .. });
+        let error = anyhow::Error::new(error);
+        Failure::Run(if is_named { error } else { error.context(path.display().to_string()) })
+    }
 }
 
 /// Returns the devices that ran the model, as reported by the runtime. If no node became part of a

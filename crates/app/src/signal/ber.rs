@@ -26,7 +26,7 @@ const CODED_BITS: usize = 2 * (FRAME_BITS + 6);
 const SOFT_SIZE: f32 = 64.0;
 
 #[derive(Serialize)]
-struct Findings {
+struct BerReport {
     constellation: &'static str,
     coded: bool,
     points: Vec<Point>,
@@ -58,7 +58,7 @@ pub fn run(options: &BerOptions, screen: &mut Screen) -> Result<(), Failure> {
     bar.finish_and_clear();
     let distance_db_max = points.iter().filter_map(|point| point.distance_db.map(f64::abs)).reduce(f64::max);
     let findings =
-        Findings { constellation: options.constellation.name(), coded: options.coded, points, distance_db_max };
+        BerReport { constellation: options.constellation.name(), coded: options.coded, points, distance_db_max };
     if let Some(file) = &options.svg {
         Partial::create(file, true)?.finish_with(drawn(options, &findings).as_bytes())?;
     }
@@ -165,7 +165,7 @@ fn coded_errors(options: &BerOptions, power: f64, noise: &mut Noise, runtime: &R
     Ok(sent.as_slice::<u8>()?.iter().zip(got.as_slice::<u8>()?).map(differ).sum())
 }
 
-fn print(findings: &Findings, screen: &mut Screen) -> Result<(), Failure> {
+fn print(findings: &BerReport, screen: &mut Screen) -> Result<(), Failure> {
     let code = if findings.coded { ", convolutional code, soft decisions" } else { "" };
     screen.line(screen.strong(&format!("{}{code}", findings.constellation)))?;
     let kind = if findings.coded { "bound" } else { "theory" };
@@ -180,10 +180,10 @@ fn print(findings: &Findings, screen: &mut Screen) -> Result<(), Failure> {
     Ok(())
 }
 
-fn drawn(options: &BerOptions, findings: &Findings) -> String {
+fn drawn(options: &BerOptions, findings: &BerReport) -> String {
     let (from, to) = (findings.points[0].decibels, findings.points[findings.points.len() - 1].decibels);
     let lowest = findings.points.iter().map(|point| point.theory.max(1e-9).log10()).fold(-1.0, f64::min).floor();
-    let x = Axis::even("Eb/N0", from, to, 8, |value| format!("{value:.1} dB"));
+    let x = Axis::round("Eb/N0, dB", from, to);
     let marks = (lowest as i32..=0).map(|power| (f64::from(power), format!("1e{power}"))).collect();
     let y = Axis { name: "bit error rate".to_owned(), from: lowest, to: 0.0, marks };
     let curve = |at: usize| {

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, bail};
 use panoply::prelude::*;
 use panoply::signal::packets::{Packet, Receiver};
-use panoply::signal::recording::{Layout, Reader, RecordingError};
+use panoply::signal::recording::{RecordingError, RecordingReader, SampleLayout};
 use serde::Serialize;
 
 use super::{BLOCK, opened, progress};
@@ -18,17 +18,17 @@ const OWN: &[u8] = include_bytes!("../../data/qpsk-packets.sigmf-data");
 const OWN_RATE_HZ: f64 = 192_000.0;
 
 #[derive(Serialize)]
-struct Findings {
+struct DecodeReport {
     recording: String,
     rate_hz: f64,
     samples: u64,
     intact: usize,
     damaged: usize,
-    packets: Vec<Row>,
+    packets: Vec<PacketRow>,
 }
 
 #[derive(Serialize)]
-struct Row {
+struct PacketRow {
     seconds: f64,
     intact: bool,
     offset_hz: f64,
@@ -46,9 +46,9 @@ pub fn run(options: &DecodeOptions, screen: &mut Screen) -> Result<(), Failure> 
             found(&runtime, recording.file.display().to_string(), layout, left, reader)?
         }
         None => {
-            let layout = Layout::complex(panoply::signal::SampleFormat::I8, OWN_RATE_HZ);
-            let reader =
-                Reader::raw(OWN, layout, BLOCK).context("the recording that this command carries is damaged")?;
+            let layout = SampleLayout::complex(panoply::signal::SampleFormat::I8, OWN_RATE_HZ);
+            let reader = RecordingReader::raw(OWN, layout, BLOCK)
+                .context("the recording that this command carries is damaged")?;
             found(&runtime, "the command's own recording".to_owned(), layout, Some(OWN.len() as u64 / 2), reader)?
         }
     };
@@ -61,10 +61,10 @@ pub fn run(options: &DecodeOptions, screen: &mut Screen) -> Result<(), Failure> 
 fn found(
     runtime: &Runtime,
     recording: String,
-    layout: Layout,
+    layout: SampleLayout,
     left: Option<u64>,
     blocks: impl Iterator<Item = Result<Tensor, RecordingError>>,
-) -> Result<Findings> {
+) -> Result<DecodeReport> {
     if !layout.complex || layout.channels != 1 {
         bail!(
             "{recording} has {} real channels; expected one complex signal (--iq takes two channels for one)",
@@ -92,11 +92,11 @@ fn found(
     let intact = packets.iter().filter(|packet| packet.intact).count();
     let damaged = packets.len() - intact;
     let rows = packets.iter().map(|packet| row(packet, layout.rate_hz)).collect();
-    Ok(Findings { recording, rate_hz: layout.rate_hz, samples, intact, damaged, packets: rows })
+    Ok(DecodeReport { recording, rate_hz: layout.rate_hz, samples, intact, damaged, packets: rows })
 }
 
-fn row(packet: &Packet, rate_hz: f64) -> Row {
-    Row {
+fn row(packet: &Packet, rate_hz: f64) -> PacketRow {
+    PacketRow {
         seconds: packet.at as f64 / rate_hz,
         intact: packet.intact,
         offset_hz: packet.frequency * rate_hz,
@@ -105,7 +105,7 @@ fn row(packet: &Packet, rate_hz: f64) -> Row {
     }
 }
 
-fn print(findings: &Findings, screen: &mut Screen) -> Result<(), Failure> {
+fn print(findings: &DecodeReport, screen: &mut Screen) -> Result<(), Failure> {
     screen.line(screen.strong(&format!(
         "{}: {:.3} s",
         findings.recording,

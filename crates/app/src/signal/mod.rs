@@ -1,9 +1,11 @@
 //! `panoply signal`: shows and decodes recordings, compares error rates with theory, and runs a
-//! receiver against the clock. Each command has a module; `picture` and `chart` draw.
+//! receiver against the clock. Each command has a module; `picture`, with the
+//! shapes of `letters`, and `chart` draw.
 
 mod ber;
 mod chart;
 mod decode;
+mod letters;
 mod picture;
 mod realtime;
 mod record;
@@ -12,13 +14,13 @@ mod theory;
 mod waterfall;
 
 use std::fs::File;
-use std::io::{self, BufReader, IsTerminal};
+use std::io::BufReader;
 
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use panoply::prelude::*;
 use panoply::signal::Window;
-use panoply::signal::recording::{Layout, Reader, RecordingError};
+use panoply::signal::recording::{RecordingError, RecordingReader, SampleLayout};
 
 use crate::configuration::signal::{Recording, SignalOptions};
 use crate::failure::{Failure, warn};
@@ -41,10 +43,10 @@ pub fn run(options: &SignalOptions, screen: &mut Screen) -> Result<(), Failure> 
     }
 }
 
-fn opened(recording: &Recording) -> Result<Reader<BufReader<File>>> {
+fn opened(recording: &Recording) -> Result<RecordingReader<BufReader<File>>> {
     let reader = match &recording.raw {
-        Some(layout) => Reader::open_raw(&recording.file, *layout, BLOCK),
-        None => Reader::open(&recording.file, BLOCK),
+        Some(layout) => RecordingReader::open_raw(&recording.file, *layout, BLOCK),
+        None => RecordingReader::open(&recording.file, BLOCK),
     };
     let reader = reader.and_then(|reader| if recording.pairs { reader.pairs() } else { Ok(reader) });
     reader.with_context(|| format!("{} cannot be read", recording.file.display()))
@@ -130,7 +132,7 @@ fn ascending<T: Copy>(bins: &[T], complex: bool) -> Vec<T> {
 }
 
 /// Returns the lowest and the highest frequency of a recording's spectrum.
-fn frequencies(layout: &Layout) -> (f64, f64) {
+fn frequencies(layout: &SampleLayout) -> (f64, f64) {
     let half = layout.rate_hz / 2.0;
     if layout.complex { (layout.centre_hz - half, layout.centre_hz + half) } else { (0.0, half) }
 }
@@ -147,7 +149,7 @@ fn hertz(frequency: f64) -> String {
 
 /// A progress bar on the error output; hidden if the error output is not a terminal.
 fn progress(total: Option<u64>, what: &'static str) -> ProgressBar {
-    if !io::stderr().is_terminal() {
+    if !crate::verbosity::shows_progress() {
         return ProgressBar::hidden();
     }
     let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr());

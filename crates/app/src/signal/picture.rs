@@ -6,6 +6,19 @@ use panoply::crypto::{Compress, Format};
 use panoply::prelude::*;
 use panoply::signal::{Checksum, Crc};
 
+use super::chart::Axis;
+use super::letters;
+
+/// The room around a picture for its axes, in pixels, and the length of a mark.
+const FRAME_LEFT: usize = 76;
+const FRAME_RIGHT: usize = 36;
+const FRAME_TOP: usize = 30;
+const FRAME_BOTTOM: usize = 56;
+const MARK: usize = 5;
+/// The colours of the ground and of the axes.
+const GROUND: [u8; 3] = [16, 18, 24];
+const INK: [u8; 3] = [220, 225, 234];
+
 /// The pixels of a picture, row by row.
 pub struct Picture {
     width: usize,
@@ -29,6 +42,59 @@ impl Picture {
             && let Some(pixel) = self.pixels.get_mut(y * self.width + x)
         {
             *pixel = colour;
+        }
+    }
+
+    /// The colour of a pixel; black outside the picture.
+    fn get(&self, x: usize, y: usize) -> [u8; 3] {
+        let pixel = if x < self.width { self.pixels.get(y * self.width + x) } else { None };
+        pixel.copied().unwrap_or_default()
+    }
+
+    /// Repeats pixels until the picture has at least this size.
+    pub fn at_least(&self, width_min: usize, height_min: usize) -> Picture {
+        let (width, height) = self.size();
+        let (across, down) = (width_min.div_ceil(width).max(1), height_min.div_ceil(height).max(1));
+        let mut larger = Picture::new(width * across, height * down, [0; 3]);
+        for y in 0..height * down {
+            (0..width * across).for_each(|x| larger.set(x, y, self.get(x / across, y / down)));
+        }
+        larger
+    }
+
+    /// Draws axes around the picture. Values of `y` grow upwards, or downwards if `rises` is false.
+    pub fn framed(&self, x: &Axis, y: &Axis, rises: bool) -> Picture {
+        let (width, height) = self.size();
+        let mut whole = Picture::new(FRAME_LEFT + width + FRAME_RIGHT, FRAME_TOP + height + FRAME_BOTTOM, GROUND);
+        for row in 0..height {
+            (0..width).for_each(|column| whole.set(FRAME_LEFT + column, FRAME_TOP + row, self.get(column, row)));
+        }
+        let last = |len: usize, share: f64| (share * len.saturating_sub(1) as f64).round() as usize;
+        for (value, text) in &x.marks {
+            let at = FRAME_LEFT + last(width, x.share(*value));
+            (1..=MARK).for_each(|down| whole.set(at, FRAME_TOP + height + down, INK));
+            let start = at.saturating_sub(letters::width(text) / 2);
+            whole.write(text, start, FRAME_TOP + height + MARK + 4);
+        }
+        for (value, text) in &y.marks {
+            let share = if rises { 1.0 - y.share(*value) } else { y.share(*value) };
+            let at = FRAME_TOP + last(height, share);
+            (1..=MARK).for_each(|left| whole.set(FRAME_LEFT - 1 - left, at, INK));
+            let start = (FRAME_LEFT - MARK - 4).saturating_sub(letters::width(text));
+            whole.write(text, start, at.saturating_sub(letters::HEIGHT / 2));
+        }
+        let middle = FRAME_LEFT + width / 2;
+        let below = FRAME_TOP + height + FRAME_BOTTOM - letters::HEIGHT - 6;
+        whole.write(&x.name, middle.saturating_sub(letters::width(&x.name) / 2), below);
+        // The name of the vertical axis stands above it, so that nobody has to turn the head.
+        whole.write(&y.name, 8, 6);
+        whole
+    }
+
+    /// Writes a text whose upper left corner is at this pixel.
+    fn write(&mut self, text: &str, x: usize, y: usize) {
+        for (column, row) in letters::dots(text) {
+            self.set(x + column, y + row, INK);
         }
     }
 
@@ -90,6 +156,22 @@ pub fn base64(bytes: &[u8]) -> String {
 #[allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 mod tests {
     use super::*;
+
+    /// Regression: the picture of a short recording was 512 × 12 pixels, without axes.
+    #[test]
+    fn a_small_picture_grows_and_gets_axes() {
+        let mut small = Picture::new(512, 12, [0; 3]);
+        small.set(511, 11, [9; 3]);
+        let large = small.at_least(640, 320);
+        assert_eq!((large.size(), large.get(1023, 323), large.get(1021, 323)), ((1024, 324), [9; 3], [0; 3]));
+        let (x, y) = (Axis::frequency(-96e3, 96e3), Axis::time(0.06));
+        let framed = large.framed(&x, &y, false);
+        assert_eq!(framed.size(), (1024 + FRAME_LEFT + FRAME_RIGHT, 324 + FRAME_TOP + FRAME_BOTTOM));
+        let zero = FRAME_LEFT + 512;
+        assert!((zero - 1..=zero).any(|at| framed.get(at, FRAME_TOP + 324 + 1) == INK), "a mark at 0 kHz");
+        assert_eq!(framed.get(FRAME_LEFT - 2, FRAME_TOP), INK, "a mark at 0 ms");
+        assert_eq!(framed.get(FRAME_LEFT + 1023, FRAME_TOP + 323), [9; 3]);
+    }
 
     #[test]
     fn bytes_as_text() {

@@ -34,8 +34,12 @@ const NOISE: f64 = 0.1;
 /// Warm-up periods that are not measured, in which memory and tables are allocated.
 const PERIODS_WARM: usize = 20;
 
+/// The column at which the bars of the histogram start, and the length of the longest.
+const BAR_START: usize = 23;
+const BAR_WIDTH_MAX: usize = 60;
+
 #[derive(Serialize)]
-struct Findings {
+struct RealtimeReport {
     period_us: u64,
     samples_per_period: usize,
     rate_hz: f64,
@@ -84,7 +88,7 @@ pub fn run(options: &RealtimeOptions, screen: &mut Screen) -> Result<(), Failure
     }
 }
 
-fn measured(options: &RealtimeOptions) -> Result<Findings> {
+fn measured(options: &RealtimeOptions) -> Result<RealtimeReport> {
     let mut policy = Policy { priority: options.priority, cpus: None, lock_memory: options.priority.is_some() };
     if let Some(cpu) = options.cpu {
         policy = policy.on(CpuSet::from_cpus([cpu]).map_err(|error| anyhow!("--cpu: {error}"))?);
@@ -107,7 +111,7 @@ fn measured(options: &RealtimeOptions) -> Result<Findings> {
 }
 
 /// The receiver's results over all periods.
-struct Received {
+struct ReceiverResults {
     standing: Standing,
     deadlines: Deadlines,
     decoded: u64,
@@ -116,7 +120,7 @@ struct Received {
     behind_host: Option<Duration>,
 }
 
-fn received(options: &RealtimeOptions, policy: &Policy) -> Result<Received> {
+fn received(options: &RealtimeOptions, policy: &Policy) -> Result<ReceiverResults> {
     let mut receiver = ReceiverThread::new(options.samples)?;
     for _ in 0..PERIODS_WARM {
         receiver.period()?;
@@ -138,7 +142,7 @@ fn received(options: &RealtimeOptions, policy: &Policy) -> Result<Received> {
     let behind = lost();
     bar.finish_and_clear();
     let since = |(before, now): (Duration, Duration)| now.saturating_sub(before);
-    Ok(Received {
+    Ok(ReceiverResults {
         standing,
         deadlines: ticker.deadlines().clone(),
         decoded: receiver.decoded,
@@ -251,12 +255,12 @@ fn samples(here: &mut Here, taps: &Tensor, sent: &[u8]) -> Result<Vec<Complex64>
     Ok(wave)
 }
 
-fn findings(options: &RealtimeOptions, received: &Received) -> Findings {
-    let Received { standing, deadlines, .. } = received;
+fn findings(options: &RealtimeOptions, received: &ReceiverResults) -> RealtimeReport {
+    let ReceiverResults { standing, deadlines, .. } = received;
     let own_ns = if deadlines.own_ns.count() > 0 { &deadlines.own_ns } else { &deadlines.work_ns };
     let mean_s = own_ns.mean() / 1e9;
     let us = |time: Duration| time.as_micros() as u64;
-    Findings {
+    RealtimeReport {
         period_us: options.period.as_micros() as u64,
         samples_per_period: options.samples,
         rate_hz: options.samples as f64 / options.period.as_secs_f64(),
@@ -286,7 +290,7 @@ fn quantiles(histogram: &Histogram) -> Quantiles {
     Quantiles { median: us(0.5), p99: us(0.99), p9999: us(0.9999), max: histogram.max() as f64 / 1e3 }
 }
 
-fn print(findings: &Findings, screen: &mut Screen) -> Result<(), Failure> {
+fn print(findings: &RealtimeReport, screen: &mut Screen) -> Result<(), Failure> {
     screen.line(screen.strong(&format!(
         "{} samples every {} µs: {} a second",
         findings.samples_per_period,
@@ -318,18 +322,24 @@ fn print(findings: &Findings, screen: &mut Screen) -> Result<(), Failure> {
     }
     screen.line(format!("  decoded: {} bits, {} wrong", findings.bits_decoded, findings.bits_wrong))?;
     screen.line(format!(" capacity: {} of samples on this core", hertz(findings.capacity_hz)))?;
-    let most = findings.jitter_histogram.iter().map(|(_, count)| *count).max().unwrap_or(1);
     screen.line(screen.faint("jitter up to"))?;
-    for (upper, count) in joined(&findings.jitter_histogram) {
-        let bar = "█".repeat(((count as f64 / most as f64) * 40.0).ceil() as usize);
+    let width = screen.width().saturating_sub(BAR_START).min(BAR_WIDTH_MAX);
+    for (upper, count, bar) in bars(&joined(&findings.jitter_histogram), width) {
         screen.line(format!("{upper:9.1} µs {count:9} {}", screen.faint(&bar)))?;
     }
     Ok(())
 }
 
+/// Adds a bar to each bucket. The bar of the largest has this width.
+fn bars(buckets: &[(f64, u64)], width: usize) -> Vec<(f64, u64, String)> {
+    let most = buckets.iter().map(|(_, count)| *count).max().unwrap_or(1).max(1);
+    let bar = |count: u64| "█".repeat((count as f64 / most as f64 * width as f64).ceil() as usize);
+    buckets.iter().map(|(upper, count)| (*upper, *count, bar(*count))).collect()
+}
+
 /// Formats the time that the thread lost to other threads and to the host, as far as the system
 /// reports it.
-fn elsewhere(findings: &Findings) -> String {
+fn elsewhere(findings: &RealtimeReport) -> String {
     let told = |what: &str, time: Option<u64>| time.map(|us| format!("{:.2} ms {what}", us as f64 / 1e3));
     let told =
         [told("behind other threads", findings.behind_threads_us), told("taken by the host", findings.behind_host_us)];
@@ -348,4 +358,18 @@ fn joined(steps: &[(f64, u64)]) -> Vec<(f64, u64)> {
         }
     }
     joined
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: bars were as long as buckets are large beside a single step of the histogram, so
+    /// they were up to 172 columns wide on any screen.
+    #[test]
+    fn bars_are_as_wide_as_the_screen_allows() {
+        let steps: Vec<(f64, u64)> = (0..16).map(|step| (8.0 + f64::from(step) / 2.0, 100)).collect();
+        let bars = bars(&joined(&steps), 17);
+        assert_eq!(bars.iter().map(|(_, _, bar)| bar.chars().count()).max(), Some(17), "{bars:?}");
+    }
 }

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use panoply::prelude::*;
 use panoply::signal::SampleFormat;
 use panoply::signal::packets::{Capture, TEXTS};
-use panoply::signal::recording::{Layout, Writer};
+use panoply::signal::recording::{SampleLayout, Writer};
 use serde::Serialize;
 
 use crate::configuration::Format;
@@ -17,7 +17,7 @@ use crate::screen::Screen;
 use crate::vectors::{counted, start};
 
 #[derive(Serialize)]
-struct Made {
+struct RecordingReport {
     recording: String,
     packets: usize,
     samples: usize,
@@ -38,7 +38,7 @@ pub fn run(options: &RecordOptions, screen: &mut Screen) -> Result<(), Failure> 
     }
 }
 
-fn made(options: &RecordOptions) -> Result<Made> {
+fn made(options: &RecordOptions) -> Result<RecordingReport> {
     let wav = options.file.extension().is_some_and(|extension| extension == "wav");
     let sigmf =
         options.file.extension().is_some_and(|extension| extension == "sigmf-meta" || extension == "sigmf-data");
@@ -57,12 +57,12 @@ fn made(options: &RecordOptions) -> Result<Made> {
     let about = format!("QPSK packets with noise, made by panoply signal record --seed {}", options.seed);
     let written = Tensor::from_slice(&samples, [samples.len()])?;
     replace(&options.file, options.overwrite, |beside| {
-        let mut writer = Writer::create(beside, Layout::complex(format, options.rate_hz), &about)?;
+        let mut writer = Writer::create(beside, SampleLayout::complex(format, options.rate_hz), &about)?;
         writer.write(&written)?;
         Ok(writer.finish()?)
     })?;
     let recording = options.file.display().to_string();
-    Ok(Made { recording, packets: packets.len(), samples: samples.len(), rate_hz: options.rate_hz })
+    Ok(RecordingReport { recording, packets: packets.len(), samples: samples.len(), rate_hz: options.rate_hz })
 }
 
 /// The files of a recording, in the order in which they must appear. The description of the samples

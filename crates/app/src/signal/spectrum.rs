@@ -17,12 +17,14 @@ use crate::partial::Partial;
 use crate::screen::Screen;
 use crate::vectors::start;
 
+/// The name of the axis of powers.
+const POWER: &str = "power, dB";
 /// Lines of the picture on a terminal, and pixels of the picture in a file.
 const LINES: usize = 14;
 const PIXELS: (usize, usize) = (1024, 400);
 
 #[derive(Serialize)]
-struct Findings {
+struct SpectrumReport {
     recording: String,
     rate_hz: f64,
     centre_hz: f64,
@@ -54,7 +56,7 @@ pub fn run(options: &SpectrumOptions, screen: &mut Screen) -> Result<(), Failure
     }
 }
 
-fn found(options: &SpectrumOptions, runtime: &Runtime) -> Result<Findings> {
+fn found(options: &SpectrumOptions, runtime: &Runtime) -> Result<SpectrumReport> {
     let mut reader = opened(&options.recording)?;
     let (layout, bar) = (*reader.layout(), progress(reader.samples_left(), "samples"));
     let frames = Frames::new(&hann(options.bins)?, options.bins / 2);
@@ -84,7 +86,7 @@ fn found(options: &SpectrumOptions, runtime: &Runtime) -> Result<Findings> {
     let ((lowest_hz, highest_hz), last) = (frequencies(&layout), decibels.len().max(2) - 1);
     let peak = (0..decibels.len()).max_by(|a, b| decibels[*a].total_cmp(&decibels[*b])).unwrap_or(0);
     let spans = if layout.complex { decibels.len() } else { last };
-    Ok(Findings {
+    Ok(SpectrumReport {
         recording: options.recording.file.display().to_string(),
         rate_hz: layout.rate_hz,
         centre_hz: layout.centre_hz,
@@ -106,7 +108,7 @@ fn range(decibels: &[f32]) -> (f32, f32) {
     ((low / 10.0).floor() * 10.0, ((high / 10.0).ceil() * 10.0).max((low / 10.0).floor() * 10.0 + 10.0))
 }
 
-fn print(title: &str, findings: &Findings, screen: &mut Screen) -> Result<(), Failure> {
+fn print(title: &str, findings: &SpectrumReport, screen: &mut Screen) -> Result<(), Failure> {
     screen.line(screen.strong(title))?;
     let (low, high) = range(&findings.decibels);
     let values = chart::columns(&findings.decibels, screen.width().saturating_sub(9));
@@ -120,19 +122,27 @@ fn print(title: &str, findings: &Findings, screen: &mut Screen) -> Result<(), Fa
     screen.line(format!("strongest: {} at {:.1} dB", hertz(findings.peak_hz), findings.peak_db))
 }
 
-fn drawn(title: &str, findings: &Findings) -> String {
+fn drawn(title: &str, findings: &SpectrumReport) -> String {
     let (low, high) = range(&findings.decibels);
-    let x = Axis::even("frequency", findings.lowest_hz, findings.highest_hz, 6, hertz);
-    let y = Axis::even("dB", low.into(), high.into(), 6, |value| format!("{value:.0} dB"));
+    let x = Axis::frequency(findings.lowest_hz, findings.highest_hz);
+    let y = Axis::round(POWER, low.into(), high.into());
     let step = (findings.highest_hz - findings.lowest_hz) / findings.decibels.len() as f64;
     let point = |(at, value): (usize, &f32)| (findings.lowest_hz + step * at as f64, f64::from(*value));
     let points = findings.decibels.iter().enumerate().map(point).collect();
     chart::svg(title, &x, &y, &[Curve { name: String::new(), points, dots: false }])
 }
 
-fn painted(findings: &Findings) -> Picture {
+fn painted(findings: &SpectrumReport) -> Picture {
     let (low, high) = range(&findings.decibels);
-    let values = chart::columns(&findings.decibels, PIXELS.0);
+    let x = Axis::frequency(findings.lowest_hz, findings.highest_hz);
+    columns(findings).framed(&x, &Axis::round(POWER, low.into(), high.into()), true)
+}
+
+fn columns(findings: &SpectrumReport) -> Picture {
+    let (low, high) = range(&findings.decibels);
+    // A spectrum of few bins still fills the picture.
+    let bins = chart::columns(&findings.decibels, PIXELS.0);
+    let values: Vec<f32> = (0..PIXELS.0).map(|x| bins[x * bins.len() / PIXELS.0]).collect();
     let mut picture = Picture::new(values.len(), PIXELS.1, [16, 18, 24]);
     for (x, value) in values.iter().enumerate() {
         let share = ((value - low) / (high - low)).clamp(0.0, 1.0);

@@ -2,11 +2,11 @@
 
 use anyhow::{Result, bail};
 use panoply::prelude::*;
-use panoply::signal::recording::Layout;
+use panoply::signal::recording::SampleLayout;
 use panoply::signal::{Frames, Stft};
 use serde::Serialize;
 
-use super::chart::{self, document};
+use super::chart::{self, Axis, document};
 use super::picture::{Picture, base64, colour};
 use super::{
     DEPTH_DB, ascending, decibels, frequencies, hann, hertz, line_of, numbers_only, opened, progress, warn_of_odd,
@@ -18,14 +18,16 @@ use crate::partial::Partial;
 use crate::screen::Screen;
 use crate::vectors::start;
 
+/// The smallest picture in a file, without its axes: columns and rows.
+const PIXELS_MIN: (usize, usize) = (640, 320);
 /// Lines on a terminal.
 const LINES: usize = 24;
 const SHADES: [char; 10] = [' ', '.', ':', '-', '=', '+', '*', '#', '%', '@'];
 
 /// Rows of powers in order of time. All rows cover equally many samples, except that the last may
 /// cover fewer.
-struct Rows {
-    layout: Layout,
+struct PowerRows {
+    layout: SampleLayout,
     samples: u64,
     not_finite: u64,
     /// In decibels, by ascending frequency.
@@ -33,7 +35,7 @@ struct Rows {
 }
 
 #[derive(Serialize)]
-struct Findings {
+struct WaterfallReport {
     recording: String,
     rate_hz: f64,
     centre_hz: f64,
@@ -56,12 +58,14 @@ pub fn run(options: &WaterfallOptions, screen: &mut Screen) -> Result<(), Failur
     let (low, high) = range(&rows.rows);
     let findings = findings(options, &rows, low, high);
     if options.png.is_some() || options.svg.is_some() {
-        let png = painted(&rows.rows, low, high).png(&runtime)?;
+        let picture = painted(&rows.rows, low, high);
         if let Some(file) = &options.svg {
-            Partial::create(file, true)?.finish_with(drawn(&findings, &png).as_bytes())?;
+            Partial::create(file, true)?.finish_with(drawn(&findings, &picture.png(&runtime)?).as_bytes())?;
         }
         if let Some(file) = &options.png {
-            Partial::create(file, true)?.finish_with(&png)?;
+            let (x, y) = findings.axes();
+            let whole = picture.at_least(PIXELS_MIN.0, PIXELS_MIN.1).framed(&x, &y, false);
+            Partial::create(file, true)?.finish_with(&whole.png(&runtime)?)?;
         }
     }
     match options.format {
@@ -72,7 +76,7 @@ pub fn run(options: &WaterfallOptions, screen: &mut Screen) -> Result<(), Failur
 
 /// Computes the mean powers. Whenever there are too many rows, neighbouring rows are merged in
 /// pairs. A long recording therefore ends with between half of `rows` and `rows` rows.
-fn gathered(options: &WaterfallOptions, runtime: &Runtime) -> Result<Rows> {
+fn gathered(options: &WaterfallOptions, runtime: &Runtime) -> Result<PowerRows> {
     let mut reader = opened(&options.recording)?;
     let (layout, bar) = (*reader.layout(), progress(reader.samples_left(), "samples"));
     let frames = Frames::new(&hann(options.bins)?, options.bins);
@@ -112,7 +116,7 @@ fn gathered(options: &WaterfallOptions, runtime: &Runtime) -> Result<Rows> {
         let mean: Vec<f32> = sum.iter().map(|sum| decibels(sum / *count as f32)).collect();
         ascending(&mean, layout.complex)
     };
-    Ok(Rows { layout, samples, not_finite, rows: sums.iter().map(row).collect() })
+    Ok(PowerRows { layout, samples, not_finite, rows: sums.iter().map(row).collect() })
 }
 
 /// Merges neighbouring rows in pairs.
@@ -136,9 +140,9 @@ fn range(rows: &[Vec<f32>]) -> (f32, f32) {
     (finite().fold(f32::INFINITY, f32::min).max(high - DEPTH_DB).min(high - 1.0), high)
 }
 
-fn findings(options: &WaterfallOptions, rows: &Rows, weakest_db: f32, strongest_db: f32) -> Findings {
+fn findings(options: &WaterfallOptions, rows: &PowerRows, weakest_db: f32, strongest_db: f32) -> WaterfallReport {
     let (lowest_hz, highest_hz) = frequencies(&rows.layout);
-    Findings {
+    WaterfallReport {
         recording: options.recording.file.display().to_string(),
         rate_hz: rows.layout.rate_hz,
         centre_hz: rows.layout.centre_hz,
@@ -158,7 +162,7 @@ fn share(value: f32, low: f32, high: f32) -> f32 {
     ((value - low) / (high - low)).clamp(0.0, 1.0)
 }
 
-fn print(findings: &Findings, rows: &[Vec<f32>], screen: &mut Screen) -> Result<(), Failure> {
+fn print(findings: &WaterfallReport, rows: &[Vec<f32>], screen: &mut Screen) -> Result<(), Failure> {
     let title = format!("{}: {:.3} s at {}", findings.recording, findings.seconds, hertz(findings.rate_hz));
     screen.line(screen.strong(&title))?;
     let (low, high, width) = (findings.weakest_db, findings.strongest_db, screen.width().saturating_sub(12));
@@ -185,25 +189,22 @@ fn painted(rows: &[Vec<f32>], low: f32, high: f32) -> Picture {
     picture
 }
 
-fn drawn(findings: &Findings, png: &[u8]) -> String {
-    let (left, top, width, height) = (80.0, 48.0, 856.0, 400.0);
-    let base = top + height + 20.0;
+fn drawn(findings: &WaterfallReport, png: &[u8]) -> String {
+    let [left, top, width, height] = chart::AREA;
+    let (x, y) = findings.axes();
     let body = format!(
-        "<image x=\"{left}\" y=\"{top}\" width=\"{width}\" height=\"{height}\" preserveAspectRatio=\"none\" href=\"data:image/png;base64,{}\"/>\n\
-         <text class=\"faint\" x=\"{left}\" y=\"{base}\">{}</text>\n<text class=\"faint\" x=\"{}\" y=\"{base}\" text-anchor=\"end\">{}</text>\n\
-         <text class=\"faint\" x=\"8\" y=\"{}\">0 s</text>\n<text class=\"faint\" x=\"8\" y=\"{}\">{:.3} s</text>\n",
+        "<image x=\"{left}\" y=\"{top}\" width=\"{width}\" height=\"{height}\" preserveAspectRatio=\"none\" \
+         style=\"image-rendering:pixelated\" href=\"data:image/png;base64,{}\"/>\n{}",
         base64(png),
-        hertz(findings.lowest_hz),
-        left + width,
-        hertz(findings.highest_hz),
-        top + 12.0,
-        top + height,
-        findings.seconds,
+        chart::axes(&x, &y, false)
     );
-    document(
-        &format!("{}: {:.0} to {:.0} dB", findings.recording, findings.weakest_db, findings.strongest_db),
-        960.0,
-        480.0,
-        &body,
-    )
+    let title = format!("{}: {:.0} to {:.0} dB", findings.recording, findings.weakest_db, findings.strongest_db);
+    document(&title, &body)
+}
+
+impl WaterfallReport {
+    /// The axes of frequency and of time.
+    fn axes(&self) -> (Axis, Axis) {
+        (Axis::frequency(self.lowest_hz, self.highest_hz), Axis::time(self.seconds))
+    }
 }

@@ -39,6 +39,10 @@ pub fn run(options: &StoreBenchOptions, screen: &mut Screen) -> Result<(), Failu
     let folder = Scratch::new(&options.path, "panoply-store-bench")?;
     let (runtime, patterns) = (start()?, Patterns::new());
     let files = files(options.bytes);
+    if options.format == Format::Table {
+        screen.prose(&announcement(&files, options, &folder.path))?;
+        screen.flush()?;
+    }
     let sign = spinner("measuring");
     let disk = timed(|| raw_write(&folder.path.join("raw"), &files, &patterns))?;
     let zstd = timed(|| compress_all(&runtime, &files, &patterns))?;
@@ -56,9 +60,19 @@ pub fn run(options: &StoreBenchOptions, screen: &mut Screen) -> Result<(), Failu
     report(options, &files, stored, [disk, zstd, put, get, verify], screen)
 }
 
+/// Says how much is going to be written, and where.
+fn announcement(files: &[GeneratedFile], options: &StoreBenchOptions, folder: &Path) -> String {
+    format!(
+        "Writes {} of {} in {}, twice, and deletes them again. --mib chooses another size.",
+        counted(files.len() as u64, "file"),
+        bytes_text(options.bytes),
+        folder.display()
+    )
+}
+
 fn report(
     options: &StoreBenchOptions,
-    files: &[Pretended],
+    files: &[GeneratedFile],
     stored: u64,
     seconds: [f64; 5],
     screen: &mut Screen,
@@ -93,7 +107,7 @@ fn report(
 }
 
 /// A file that is generated while it is read.
-struct Pretended {
+struct GeneratedFile {
     name: String,
     pattern: usize,
     len: u64,
@@ -128,18 +142,18 @@ impl Patterns {
         Patterns([text.into(), numbers.into(), noise.into()])
     }
 
-    fn reader(&self, file: &Pretended) -> Repeated {
-        Repeated { pattern: Arc::clone(&self.0[file.pattern]), at: 0, left: file.len }
+    fn reader(&self, file: &GeneratedFile) -> RepeatedPattern {
+        RepeatedPattern { pattern: Arc::clone(&self.0[file.pattern]), at: 0, left: file.len }
     }
 }
 
-struct Repeated {
+struct RepeatedPattern {
     pattern: Arc<[u8]>,
     at: usize,
     left: u64,
 }
 
-impl Read for Repeated {
+impl Read for RepeatedPattern {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         let len = bytes.len().min(self.pattern.len() - self.at).min(usize::try_from(self.left).unwrap_or(usize::MAX));
         bytes[..len].copy_from_slice(&self.pattern[self.at..self.at + len]);
@@ -149,7 +163,7 @@ impl Read for Repeated {
 }
 
 /// Files with this many bytes in total.
-fn files(bytes: u64) -> Vec<Pretended> {
+fn files(bytes: u64) -> Vec<GeneratedFile> {
     let sizes = SIZES.iter().flat_map(|(size, count)| std::iter::repeat_n(*size, *count)).cycle();
     let (mut files, mut left) = (Vec::new(), bytes);
     for (number, size) in sizes.enumerate() {
@@ -157,7 +171,7 @@ fn files(bytes: u64) -> Vec<Pretended> {
             break;
         }
         let (len, pattern) = (size.min(left), [0, 0, 1, 2][number % 4]);
-        files.push(Pretended { name: format!("{number:06}"), pattern, len });
+        files.push(GeneratedFile { name: format!("{number:06}"), pattern, len });
         left -= len;
     }
     files
@@ -169,7 +183,7 @@ fn timed(work: impl FnOnce() -> Result<(), Failure>) -> Result<f64, Failure> {
     Ok(start.elapsed().as_secs_f64())
 }
 
-fn raw_write(path: &Path, files: &[Pretended], patterns: &Patterns) -> Result<(), Failure> {
+fn raw_write(path: &Path, files: &[GeneratedFile], patterns: &Patterns) -> Result<(), Failure> {
     let cannot = || format!("{} cannot be written", path.display());
     let mut file = File::create_new(path).with_context(cannot)?;
     let mut buffer = vec![0; BATCH_BYTES];
@@ -187,7 +201,7 @@ fn raw_write(path: &Path, files: &[Pretended], patterns: &Patterns) -> Result<()
     Ok(fs::remove_file(path).with_context(cannot)?)
 }
 
-fn compress_all(runtime: &Runtime, files: &[Pretended], patterns: &Patterns) -> Result<(), Failure> {
+fn compress_all(runtime: &Runtime, files: &[GeneratedFile], patterns: &Patterns) -> Result<(), Failure> {
     let mut pending = VecDeque::new();
     let wait_for = |pending: &mut VecDeque<panoply::Pending<Messages>>, max: usize| {
         while pending.len() > max {
@@ -211,7 +225,7 @@ fn compress_all(runtime: &Runtime, files: &[Pretended], patterns: &Patterns) -> 
     wait_for(&mut pending, 0)
 }
 
-fn put_all(store: &mut Store, files: &[Pretended], patterns: &Patterns) -> Result<(), Failure> {
+fn put_all(store: &mut Store, files: &[GeneratedFile], patterns: &Patterns) -> Result<(), Failure> {
     for group in files.chunks(GROUP_FILES) {
         let mut batch = store.batch()?;
         let (_, put) = batch.put_many(group.iter().map(|file| (file.name.clone(), patterns.reader(file))), false);

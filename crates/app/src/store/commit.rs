@@ -2,6 +2,7 @@
 //! See [`crate::gate`].
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use panoply::store::{Error, Store};
 
@@ -21,7 +22,7 @@ pub struct Words {
 
 /// The known state of a commit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Made {
+pub enum CommitState {
     #[default]
     No,
     Yes,
@@ -30,20 +31,25 @@ enum Made {
 }
 
 /// The one commit of a command.
-pub struct Commit(Arc<Gate<Made>>);
+pub struct Commit(Arc<Gate<CommitState>>);
 
 impl Commit {
     /// From now on a signal prints the message for the current state.
     pub fn announced(words: Words) -> Commit {
-        let gate: Arc<Gate<Made>> = Arc::default();
+        Commit::announced_by(move |made| match made {
+            CommitState::No => words.before.to_owned(),
+            CommitState::Yes => words.after.to_owned(),
+            CommitState::Unknown => words.unknown.to_owned(),
+        })
+    }
+
+    /// The same with messages that are made when they are needed.
+    pub fn announced_by(say: impl Fn(CommitState) -> String + Send + 'static) -> Commit {
+        let gate: Arc<Gate<CommitState>> = Arc::default();
         let seen = Arc::clone(&gate);
         say_on_interrupt(move |_| {
-            let text = seen.close(|made| match made {
-                Made::No => words.before,
-                Made::Yes => words.after,
-                Made::Unknown => words.unknown,
-            });
-            format!("interrupted; {}", text.unwrap_or(words.unknown))
+            let made = seen.close(|made| *made).unwrap_or(CommitState::Unknown);
+            format!("interrupted; {}", say(made))
         });
         Commit(gate)
     }
@@ -53,17 +59,40 @@ impl Commit {
         let mut made = self.0.pass();
         let outcome = commit();
         *made = match &outcome {
-            Ok(_) => Made::Yes,
-            Err((_, true)) => Made::Unknown,
-            Err((_, false)) => Made::No,
+            Ok(_) => CommitState::Yes,
+            Err((_, true)) => CommitState::Unknown,
+            Err((_, false)) => CommitState::No,
         };
         outcome
     }
 }
 
-/// Whether the state of the disk is unclear after a failed commit.
-pub fn is_unclear(store: &mut Store) -> bool {
-    matches!(store.batch(), Err(Error::WritesStopped { .. }))
+/// A step that may take long. A signal does not wait for its end.
+pub struct Step(Arc<AtomicBool>);
+
+impl Step {
+    /// From now on a signal prints one of these messages. `before` must be true at every moment of
+    /// the step, also at its end.
+    pub fn announced(before: impl Into<String>, after: impl Into<String>) -> Step {
+        let (before, after, done) = (before.into(), after.into(), Arc::new(AtomicBool::new(false)));
+        let seen = Arc::clone(&done);
+        say_on_interrupt(move |_| {
+            let known = if seen.load(Ordering::Acquire) { &after } else { &before };
+            format!("interrupted; {known}")
+        });
+        Step(done)
+    }
+
+    /// Call after the step.
+    pub fn end(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// Whether it is unclear if a commit that failed with this error was made. It was not made if
+/// another writer was the cause, although nothing more can be written then.
+pub fn is_unclear(error: &Error, store: &mut Store) -> bool {
+    !matches!(error, Error::Overtaken { .. }) && matches!(store.batch(), Err(Error::WritesStopped { .. }))
 }
 
 /// The failure of a commit; `unknown` is added if the outcome is unclear.
@@ -83,8 +112,9 @@ mod tests {
     fn a_commit_that_may_have_been_made_is_neither_made_nor_not() {
         let commit = Commit(Arc::default());
         let known = || *commit.0.pass();
-        assert_eq!(known(), Made::No);
-        for (outcome, expected) in [(Err(((), true)), Made::Unknown), (Err(((), false)), Made::No), (Ok(()), Made::Yes)]
+        assert_eq!(known(), CommitState::No);
+        for (outcome, expected) in
+            [(Err(((), true)), CommitState::Unknown), (Err(((), false)), CommitState::No), (Ok(()), CommitState::Yes)]
         {
             let _ = commit.make(|| outcome);
             assert_eq!(known(), expected);

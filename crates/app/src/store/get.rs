@@ -16,11 +16,11 @@ use indicatif::ProgressBar;
 use panoply::store::{Entry, Error, Store};
 use serde_json::json;
 
-use super::progress::{Counted, bar};
-use super::protected::Protected;
+use super::progress::{CountedStream, bar};
+use super::protected::ProtectedPlaces;
 use super::{names, open_to_read, rate_text, start};
 use crate::configuration::Format;
-use crate::configuration::store::{ByteRange, CatOptions, GetOptions, Wanted};
+use crate::configuration::store::{ByteRange, CatOptions, GetOptions, ReadSelection};
 use crate::failure::{Failure, say_on_interrupt};
 use crate::folder::Folder;
 use crate::leftovers;
@@ -39,12 +39,14 @@ const UNSYNCED_MAX: usize = 64;
 pub fn run(options: &GetOptions, screen: &mut Screen) -> Result<(), Failure> {
     let runtime = start()?;
     let store = open_to_read(&options.place, &options.key, &runtime)?;
-    let protected = Protected::of(&options.place, &options.key);
+    let protected = ProtectedPlaces::of(&options.place, &options.key);
     let mut made = BTreeSet::new();
     let jobs = match &options.what {
-        Wanted::ToOutput { name, range } => return to_output(&store, std::slice::from_ref(name), *range),
-        Wanted::ToFile { name, range, file } => vec![Job::new(&store, name, *range, Target::File(file.clone()))?],
-        Wanted::All(folder) => jobs_of_all(&store, folder, &protected, &mut made)?,
+        ReadSelection::ToOutput { name, range } => return to_output(&store, std::slice::from_ref(name), *range),
+        ReadSelection::ToFile { name, range, file } => {
+            vec![ObjectJob::new(&store, name, *range, ObjectTarget::File(file.clone()))?]
+        }
+        ReadSelection::All(folder) => jobs_of_all(&store, folder, &protected, &mut made)?,
     };
     // Checked before anything is made. Paths typed by the user are checked again once their folder
     // exists, since `new/../store` leads nowhere until then.
@@ -67,9 +69,9 @@ pub fn run(options: &GetOptions, screen: &mut Screen) -> Result<(), Failure> {
 fn jobs_of_all(
     store: &Store,
     folder: &Path,
-    protected: &Protected,
+    protected: &ProtectedPlaces,
     made: &mut BTreeSet<PathBuf>,
-) -> Result<Vec<Job>, Failure> {
+) -> Result<Vec<ObjectJob>, Failure> {
     expect_names(store, folder)?;
     protected.expect_outside("--to", [folder.join("object")])?;
     expect_apart(store, folder)?;
@@ -77,8 +79,8 @@ fn jobs_of_all(
     let opened = Folder::open(folder).with_context(|| format!("{} cannot be opened", folder.display()))?;
     let opened = Arc::new(opened);
     let job = |entry: Entry| {
-        let target = Target::Below(Arc::clone(&opened), entry.name.clone());
-        Job::new(store, &entry.name, ByteRange::default(), target)
+        let target = ObjectTarget::Below(Arc::clone(&opened), entry.name.clone());
+        ObjectJob::new(store, &entry.name, ByteRange::default(), target)
     };
     store.entries().map(job).collect()
 }
@@ -86,14 +88,14 @@ fn jobs_of_all(
 /// The data shared by all jobs.
 struct Writing<'a> {
     store: &'a Store,
-    protected: &'a Protected,
+    protected: &'a ProtectedPlaces,
     overwrite: bool,
     progress: &'a ProgressBar,
 }
 
 /// Writes several files at the same time; others wait for the disk meanwhile. After a failure no
 /// further file is begun. Returns the folders in which names have changed; each is synced once.
-fn run_all(jobs: &[Job], writing: &Writing<'_>) -> (BTreeSet<PathBuf>, Result<(), Failure>) {
+fn run_all(jobs: &[ObjectJob], writing: &Writing<'_>) -> (BTreeSet<PathBuf>, Result<(), Failure>) {
     let (next, folders, failed) = (AtomicUsize::new(0), Mutex::default(), Mutex::new(None));
     let (sender, receiver) = sync_channel::<Partial>(UNSYNCED_MAX);
     let receiver = Mutex::new(receiver);
@@ -150,40 +152,40 @@ pub fn cat(options: &CatOptions) -> Result<(), Failure> {
 }
 
 /// An object, or a part of it, and its target file.
-struct Job {
+struct ObjectJob {
     name: String,
     start: u64,
     end: u64,
-    target: Target,
+    target: ObjectTarget,
 }
 
 /// The target of an object.
-enum Target {
+enum ObjectTarget {
     /// A path typed by the user. Links in it are followed, except in the last part.
     File(PathBuf),
     /// The parts of an object's name below a folder. No link is followed.
     Below(Arc<Folder>, String),
 }
 
-impl Target {
+impl ObjectTarget {
     fn path(&self) -> PathBuf {
         match self {
-            Target::File(path) => path.clone(),
-            Target::Below(folder, name) => folder.path().join(name),
+            ObjectTarget::File(path) => path.clone(),
+            ObjectTarget::Below(folder, name) => folder.path().join(name),
         }
     }
 
     /// The folder of the file (made if missing), and the file's name in it.
     fn folder(&self, folders: &mut BTreeSet<PathBuf>) -> Result<(Arc<Folder>, OsString), Failure> {
         match self {
-            Target::File(path) => {
+            ObjectTarget::File(path) => {
                 let above = partial::folder_of(path);
                 make_folder(above, folders)?;
                 let cannot = || format!("{} cannot be written", path.display());
                 let name = path.file_name().with_context(cannot)?;
                 Ok((Arc::new(Folder::open(above).with_context(cannot)?), name.to_owned()))
             }
-            Target::Below(folder, name) => {
+            ObjectTarget::Below(folder, name) => {
                 let cannot = || format!("`{name}` cannot be written below {}", folder.path().display());
                 let (above, last) =
                     name.rsplit_once('/').map_or((None, name.as_str()), |(above, last)| (Some(above), last));
@@ -201,20 +203,20 @@ impl Target {
     }
 }
 
-impl Job {
-    fn new(store: &Store, name: &str, range: ByteRange, target: Target) -> Result<Job, Failure> {
+impl ObjectJob {
+    fn new(store: &Store, name: &str, range: ByteRange, target: ObjectTarget) -> Result<ObjectJob, Failure> {
         let (start, end) = resolved(store, name, range)?;
-        Ok(Job { name: name.to_owned(), start, end, target })
+        Ok(ObjectJob { name: name.to_owned(), start, end, target })
     }
 
     /// Writes the file. It is not yet durable, and does not have its final name.
     fn run(&self, writing: &Writing<'_>, folders: &mut BTreeSet<PathBuf>) -> Result<Partial, Failure> {
         let path = self.target.path();
         let partial = match &self.target {
-            Target::File(path) if partial::is_special(path) => Partial::create(path, writing.overwrite)?,
+            ObjectTarget::File(path) if partial::is_special(path) => Partial::create(path, writing.overwrite)?,
             target => {
                 let (folder, name) = target.folder(folders)?;
-                if matches!(target, Target::File(_)) {
+                if matches!(target, ObjectTarget::File(_)) {
                     writing.protected.expect_outside("--to", [path.clone()])?;
                 }
                 folders.insert(folder.path().to_owned());
@@ -222,7 +224,7 @@ impl Job {
             }
         };
         let cannot = || format!("{} was not written", path.display());
-        let mut out = Counted { inner: partial.file().with_context(cannot)?, bar: writing.progress };
+        let mut out = CountedStream { inner: partial.file().with_context(cannot)?, bar: writing.progress };
         writing.store.read_range(&self.name, self.start..self.end, &mut out).with_context(cannot)?;
         Ok(partial)
     }
@@ -325,7 +327,13 @@ fn to_output(store: &Store, names: &[String], range: ByteRange) -> Result<(), Fa
     Ok(out.flush()?)
 }
 
-fn report(options: &GetOptions, jobs: &[Job], bytes: u64, seconds: f64, screen: &mut Screen) -> Result<(), Failure> {
+fn report(
+    options: &GetOptions,
+    jobs: &[ObjectJob],
+    bytes: u64,
+    seconds: f64,
+    screen: &mut Screen,
+) -> Result<(), Failure> {
     if options.format == Format::Json {
         let files: Vec<_> = jobs
             .iter()

@@ -1,6 +1,7 @@
 //! The sources of keys.
 
 use std::io::{self, IsTerminal};
+use std::path::Path;
 
 use anyhow::{Context, anyhow};
 use panoply::store::MasterKey;
@@ -55,8 +56,16 @@ fn read_any_new(source: &KeySource) -> Result<MasterKey, Failure> {
                 written => Ok(written.map(|()| key)?),
             }
         }
+        KeySource::File(file) if is_missing(file) => {
+            let file = file.display();
+            Err(anyhow!("{file} does not exist; --generate makes a new key and this file for it").into())
+        }
         source => read_silently(source),
     }
+}
+
+fn is_missing(file: &Path) -> bool {
+    file.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
 fn read_silently(source: &KeySource) -> Result<MasterKey, Failure> {

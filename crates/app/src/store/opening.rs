@@ -5,7 +5,7 @@ use panoply::{Api, Runtime, Settings};
 
 use super::keys;
 use super::places::{BY_ID, is_same_file, is_within, state_file, state_folder};
-use crate::configuration::store::{AnchorPlace, KeySource, Place};
+use crate::configuration::store::{AnchorPlace, KeySource, StorePlace};
 use crate::failure::{Failure, warn};
 use crate::partial::is_same_place;
 
@@ -16,7 +16,7 @@ pub(super) fn start() -> Result<Runtime, Failure> {
 }
 
 /// Opens a store for writing.
-pub(super) fn open(place: &Place, key: &KeySource, options: Options, runtime: &Runtime) -> Result<Store, Failure> {
+pub(super) fn open(place: &StorePlace, key: &KeySource, options: Options, runtime: &Runtime) -> Result<Store, Failure> {
     expect_anchor_apart(place, key)?;
     let store = Store::open(runtime, &place.path, &keys::read(key)?, at(place, options))?;
     warn_of_anchor(&store);
@@ -26,7 +26,7 @@ pub(super) fn open(place: &Place, key: &KeySource, options: Options, runtime: &R
 }
 
 /// Opens a store read-only, shared with other readers.
-pub(super) fn open_to_read(place: &Place, key: &KeySource, runtime: &Runtime) -> Result<Store, Failure> {
+pub(super) fn open_to_read(place: &StorePlace, key: &KeySource, runtime: &Runtime) -> Result<Store, Failure> {
     expect_anchor_apart(place, key)?;
     let store = Store::open_read_only(runtime, &place.path, &keys::read(key)?, at(place, Options::default()))?;
     warn_of_anchor(&store);
@@ -37,7 +37,7 @@ pub(super) fn open_to_read(place: &Place, key: &KeySource, runtime: &Runtime) ->
 
 /// Refuses an anchor in the store's own folder, which an older copy of the folder would put back as
 /// well, and an anchor that is the key's file.
-pub(super) fn expect_anchor_apart(place: &Place, key: &KeySource) -> Result<(), Failure> {
+pub(super) fn expect_anchor_apart(place: &StorePlace, key: &KeySource) -> Result<(), Failure> {
     let AnchorPlace::File(file) = &place.anchor else { return Ok(()) };
     let (own, there) = (std::path::absolute(&place.path), std::path::absolute(file));
     let is_named_within = own.is_ok_and(|own| there.is_ok_and(|there| there.starts_with(own)));
@@ -56,7 +56,7 @@ pub(super) fn expect_anchor_apart(place: &Place, key: &KeySource) -> Result<(), 
 }
 
 /// Adds the anchor's location to the options. Warns if there is none.
-pub(super) fn at(place: &Place, options: Options) -> Options {
+pub(super) fn at(place: &StorePlace, options: Options) -> Options {
     let (anchor, anchor_folder) = match &place.anchor {
         AnchorPlace::None => (None, None),
         AnchorPlace::File(file) => (Some(file.clone()), None),
@@ -101,8 +101,9 @@ fn warn_of_damage(store: &Store) {
 fn warn_of_new_anchor(store: &Store) {
     if store.had_no_anchor() {
         let path = store.path().display();
+        let from_now_on = if store.anchor_problem().is_none() { "; from now on it can" } else { "" };
         warn(format!(
-            "nothing was known so far of a store at {path}: whether it is an older copy cannot be told; from now on it can"
+            "nothing was known so far of a store at {path}: whether it is an older copy cannot be told{from_now_on}"
         ));
     }
 }

@@ -1,14 +1,15 @@
 //! Progress bar on standard error, if that is a terminal.
 
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, Read, Write};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::screen::spinner;
+use crate::verbosity::shows_progress;
 
 /// A bar for this many bytes; a spinner if the number is unknown.
 pub fn bar(bytes: Option<u64>, message: &'static str) -> ProgressBar {
-    let Some(bytes) = bytes.filter(|_| io::stderr().is_terminal()) else { return spinner(message) };
+    let Some(bytes) = bytes.filter(|_| shows_progress()) else { return spinner(message) };
     let bar = ProgressBar::with_draw_target(Some(bytes), ProgressDrawTarget::stderr());
     let style = ProgressStyle::with_template("{bar:30} {bytes}/{total_bytes}  {bytes_per_sec}  {eta} left");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
@@ -16,12 +17,12 @@ pub fn bar(bytes: Option<u64>, message: &'static str) -> ProgressBar {
 }
 
 /// A source or an output that counts the bytes passing through.
-pub struct Counted<'a, T> {
+pub struct CountedStream<'a, T> {
     pub inner: T,
     pub bar: &'a ProgressBar,
 }
 
-impl<T: Read> Read for Counted<'_, T> {
+impl<T: Read> Read for CountedStream<'_, T> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(bytes)?;
         self.bar.inc(read as u64);
@@ -29,7 +30,7 @@ impl<T: Read> Read for Counted<'_, T> {
     }
 }
 
-impl<T: Write> Write for Counted<'_, T> {
+impl<T: Write> Write for CountedStream<'_, T> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.inner.write(bytes)?;
         self.bar.inc(written as u64);

@@ -5,28 +5,28 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use super::{is_same_file, is_within, state_path};
-use crate::configuration::store::{AnchorPlace, KeySource, Place};
+use crate::configuration::store::{AnchorPlace, KeySource, StorePlace};
 use crate::failure::Failure;
 use crate::partial::{folder_of, is_same_place};
 
 /// Protected folders and files, each with a description.
 #[derive(Debug)]
-pub struct Protected {
+pub struct ProtectedPlaces {
     folders: Vec<(PathBuf, &'static str)>,
     files: Vec<(PathBuf, &'static str)>,
 }
 
-impl Protected {
+impl ProtectedPlaces {
     /// The paths that belong to a collection.
-    pub fn of_collection(path: &Path, key: Option<&KeySource>) -> Protected {
+    pub fn of_collection(path: &Path, key: Option<&KeySource>) -> ProtectedPlaces {
         let mut folders = vec![(path.to_owned(), "the collection itself")];
         folders.extend(state_path().ok().map(|folder| (folder, "the folder of anchors")));
         let files = key.and_then(key_file).map(|file| (file.clone(), "the collection's key"));
-        Protected { folders, files: files.into_iter().collect() }
+        ProtectedPlaces { folders, files: files.into_iter().collect() }
     }
 
     /// The paths that belong to a store.
-    pub fn of(place: &Place, key: &KeySource) -> Protected {
+    pub fn of(place: &StorePlace, key: &KeySource) -> ProtectedPlaces {
         let mut folders = vec![(place.path.clone(), "the store itself")];
         let mut files = Vec::new();
         match &place.anchor {
@@ -37,7 +37,7 @@ impl Protected {
             }
         }
         files.extend(key_file(key).map(|file| (file.clone(), "the store's key")));
-        Protected { folders, files }
+        ProtectedPlaces { folders, files }
     }
 
     /// Refuses targets that are one of these files, or lie in one of these folders. Each folder is

@@ -13,7 +13,7 @@ use panoply::store::{Batch, Entry, Error, Options, Store};
 use serde_json::json;
 
 use super::progress::bar;
-use super::sources::{LeftOut, Source, sources};
+use super::sources::{LeftOut, ObjectSource, sources};
 use super::{append, commit, open, rate_text, start, warn_of_anchor};
 use crate::configuration::Format;
 use crate::configuration::store::{PutMode, PutOptions};
@@ -28,7 +28,7 @@ const GROUP_BYTES: u64 = 256 << 20;
 
 /// The commits so far.
 #[derive(Debug, Default)]
-struct Stored {
+struct CommittedObjects {
     objects: u64,
     /// Name and length of the last object.
     last: Option<(String, u64)>,
@@ -36,7 +36,7 @@ struct Stored {
     is_unclear: bool,
 }
 
-impl Stored {
+impl CommittedObjects {
     fn text(&self) -> String {
         let last = self.last.as_ref();
         let last = last.map_or(String::new(), |(name, len)| format!(", the last one `{name}` of now {len} bytes"));
@@ -55,7 +55,7 @@ pub fn run(options: &PutOptions, screen: &mut Screen) -> Result<(), Failure> {
     let runtime = start()?;
     let level = options.level;
     let mut store = open(&options.place, &options.key, Options { level, ..Options::default() }, &runtime)?;
-    let stored: Arc<Gate<Stored>> = Arc::default();
+    let stored: Arc<Gate<CommittedObjects>> = Arc::default();
     announce(&stored);
     let bytes = sources.iter().map(|source| source.bytes).sum::<Option<u64>>();
     let (progress, start) = (bar(bytes, "storing"), Instant::now());
@@ -87,7 +87,7 @@ pub fn run(options: &PutOptions, screen: &mut Screen) -> Result<(), Failure> {
 /// The object that already has the source at its end, for an append at a given position.
 fn is_there_already(
     store: &Store,
-    sources: &[Source],
+    sources: &[ObjectSource],
     mode: PutMode,
     progress: &ProgressBar,
 ) -> Result<Option<Entry>, Failure> {
@@ -99,10 +99,10 @@ fn is_there_already(
 
 fn put_all(
     store: &mut Store,
-    sources: &[Source],
+    sources: &[ObjectSource],
     mode: PutMode,
     progress: &ProgressBar,
-    stored: &Gate<Stored>,
+    stored: &Gate<CommittedObjects>,
 ) -> Result<Vec<Entry>, Failure> {
     let mut entries = Vec::with_capacity(sources.len());
     let mut left = sources;
@@ -113,7 +113,7 @@ fn put_all(
         // The files before a failure are committed nevertheless.
         let mut known = stored.pass();
         if let Err(error) = batch.commit() {
-            known.is_unclear = commit::is_unclear(store);
+            known.is_unclear = commit::is_unclear(&error, store);
             let failure = refused(error, known.is_unclear, &put);
             drop(known);
             return Err(failure);
@@ -122,7 +122,11 @@ fn put_all(
         known.last = put.last().map(|entry| (entry.name.clone(), entry.len)).or(known.last.take());
         drop(known);
         let failed = group.get(put.len()).map_or("", |source| &source.name);
-        outcome.with_context(|| format!("`{failed}` was not stored"))?;
+        let advice = match outcome {
+            Err(Error::NoObject { .. }) => "; `put` without --append makes a new object",
+            _ => "",
+        };
+        outcome.with_context(|| format!("`{failed}` was not stored{advice}"))?;
         entries.extend(put);
         left = rest;
     }
@@ -138,9 +142,9 @@ fn refused(error: Error, is_unclear: bool, put: &[Entry]) -> Failure {
 }
 
 /// Number of sources at the front that are committed together.
-fn group_len(sources: &[Source]) -> usize {
+fn group_len(sources: &[ObjectSource]) -> usize {
     let mut bytes = 0;
-    let fits = |source: &&Source| {
+    let fits = |source: &&ObjectSource| {
         let before = bytes;
         bytes += source.bytes.unwrap_or(0);
         before < GROUP_BYTES
@@ -151,7 +155,7 @@ fn group_len(sources: &[Source]) -> usize {
 /// Puts sources, in order; those before a failure are in the batch.
 fn put_group(
     batch: &mut Batch<'_>,
-    group: &[Source],
+    group: &[ObjectSource],
     mode: PutMode,
     progress: &ProgressBar,
 ) -> (Vec<Entry>, Result<(), Error>) {
@@ -179,7 +183,7 @@ fn with_progress(failure: Failure, stored: u64) -> Failure {
 }
 
 /// Prints the progress if a signal ends the command.
-fn announce(stored: &Arc<Gate<Stored>>) {
+fn announce(stored: &Arc<Gate<CommittedObjects>>) {
     const UNKNOWN: &str = "interrupted in the middle of a commit: it is unknown whether its objects are stored; \
                            `panoply store ls` tells, and --append --at BYTES appends nothing twice";
     let stored = Arc::clone(stored);

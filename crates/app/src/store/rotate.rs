@@ -24,7 +24,13 @@ pub fn run(options: &RotateOptions, screen: &mut Screen) -> Result<(), Failure> 
     // Announced before a key file is made.
     let rotation = Commit::announced(WORDS);
     let new_key = keys::read_new(&options.new_key, options.weak_passphrase)?;
-    let rotated = rotation.make(|| store.rotate(&new_key).map_err(|error| (error, commit::is_unclear(&mut store))));
+    let rotated = rotation.make(|| {
+        let rotated = store.rotate(&new_key);
+        rotated.map_err(|error| {
+            let is_unclear = commit::is_unclear(&error, &mut store);
+            (error, is_unclear)
+        })
+    });
     rotated.map_err(|(error, is_unclear)| commit::failure(error, is_unclear, WORDS.unknown))?;
     screen.note_done(WORDS.after);
     warn_of_anchor(&store);

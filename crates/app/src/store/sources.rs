@@ -10,9 +10,10 @@ use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
 use super::is_within;
-use super::progress::Counted;
+use super::progress::CountedStream;
 use crate::configuration::store::PutSource;
 use crate::failure::{Failure, warn};
+use crate::standard;
 use crate::vectors::{counted, path_text};
 
 /// Maximal nesting depth of folders.
@@ -22,7 +23,7 @@ const NAMES_SHOWN: usize = 5;
 const NAMES_MAX: usize = 1000;
 
 /// One object to store.
-pub struct Source {
+pub struct ObjectSource {
     pub name: String,
     /// `None` for standard input.
     pub file: Option<PathBuf>,
@@ -30,20 +31,20 @@ pub struct Source {
     pub bytes: Option<u64>,
 }
 
-impl Source {
-    fn of_file(name: String, file: &Path) -> Result<Source, Failure> {
+impl ObjectSource {
+    fn of_file(name: String, file: &Path) -> Result<ObjectSource, Failure> {
         let metadata = fs::metadata(file).with_context(|| format!("{} cannot be read", file.display()))?;
         if metadata.is_dir() {
             return Err(anyhow!("{} is a folder; --name is for a file", file.display()).into());
         }
         let bytes = metadata.is_file().then_some(metadata.len());
-        Ok(Source { name, file: Some(file.to_owned()), bytes })
+        Ok(ObjectSource { name, file: Some(file.to_owned()), bytes })
     }
 
     /// The counted content. The file is opened when it is first read, so that few files are open at
     /// a time.
-    pub fn reader<'a>(&'a self, progress: &'a ProgressBar) -> Counted<'a, Opening<'a>> {
-        Counted { inner: Opening { file: self.file.as_deref(), opened: None }, bar: progress }
+    pub fn reader<'a>(&'a self, progress: &'a ProgressBar) -> CountedStream<'a, Opening<'a>> {
+        CountedStream { inner: Opening { file: self.file.as_deref(), opened: None }, bar: progress }
     }
 }
 
@@ -57,7 +58,7 @@ impl Read for Opening<'_> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         let opened = match (&mut self.opened, self.file) {
             (Some(opened), _) => opened,
-            (none, None) => none.insert(Box::new(io::stdin())),
+            (none, None) => none.insert(Box::new(standard::input()?)),
             (none, Some(file)) => {
                 let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", file.display()));
                 none.insert(Box::new(File::open(file).map_err(named)?))
@@ -68,13 +69,13 @@ impl Read for Opening<'_> {
 }
 
 /// The objects to store, and the skipped entries of the given folders.
-pub fn sources(source: &PutSource, store: &Path) -> Result<(Vec<Source>, LeftOut), Failure> {
+pub fn sources(source: &PutSource, store: &Path) -> Result<(Vec<ObjectSource>, LeftOut), Failure> {
     let mut left_out = LeftOut::default();
     match source {
-        PutSource::Input(name) => Ok((vec![Source { name: name.clone(), file: None, bytes: None }], left_out)),
+        PutSource::Input(name) => Ok((vec![ObjectSource { name: name.clone(), file: None, bytes: None }], left_out)),
         PutSource::Named(file, name) => {
             check_outside(file, store)?;
-            Ok((vec![Source::of_file(name.clone(), file)?], left_out))
+            Ok((vec![ObjectSource::of_file(name.clone(), file)?], left_out))
         }
         PutSource::Paths(paths) => {
             let mut found = Vec::new();
@@ -84,7 +85,7 @@ pub fn sources(source: &PutSource, store: &Path) -> Result<(Vec<Source>, LeftOut
                 let name = name.with_context(|| format!("{} has no name; --name gives one", path.display()))?;
                 match path.is_dir() {
                     true => collect(path, &name, 0, store, &mut found, &mut left_out)?,
-                    false => found.push(Source::of_file(name, path)?),
+                    false => found.push(ObjectSource::of_file(name, path)?),
                 }
             }
             Ok((found, left_out))
@@ -107,7 +108,7 @@ fn collect(
     name: &str,
     depth: usize,
     store: &Path,
-    found: &mut Vec<Source>,
+    found: &mut Vec<ObjectSource>,
     left_out: &mut LeftOut,
 ) -> Result<(), Failure> {
     if depth > DEPTH_MAX {
@@ -132,7 +133,7 @@ fn collect(
                 false => collect(&path, &name, depth + 1, store, found, left_out)?,
             }
         } else if kind.is_file() {
-            found.push(Source::of_file(name, &path)?);
+            found.push(ObjectSource::of_file(name, &path)?);
         } else {
             left_out.add(if kind.is_symlink() { Kind::Link } else { Kind::Special }, &path);
         }

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{counted, open_to_read, path_text, start};
+use super::{check_filter, counted, open_to_read, path_text, start};
 use crate::configuration::Format;
 use crate::configuration::store::KeySource;
 use crate::configuration::vectors::CountOptions;
@@ -13,6 +13,7 @@ use crate::screen::Screen;
 pub fn run(options: &CountOptions, key: Option<&KeySource>, screen: &mut Screen) -> Result<(), Failure> {
     let runtime = start()?;
     let collection = open_to_read(&options.path, key, &runtime)?;
+    check_filter(options.filter.as_ref(), &collection)?;
     let records = match &options.filter {
         Some(filter) => collection.count_where(filter)?,
         None => collection.len(),

@@ -3,10 +3,10 @@
 use panoply::vector::Collection;
 use serde_json::json;
 
-use super::{counted, open, path_text, start};
+use super::{check_filter, counted, open, path_text, start};
 use crate::configuration::Format;
 use crate::configuration::store::KeySource;
-use crate::configuration::vectors::{DeleteOptions, Doomed};
+use crate::configuration::vectors::{DeleteOptions, DeleteSelection};
 use crate::failure::Failure;
 use crate::screen::Screen;
 use crate::store::commit::{Commit, Words};
@@ -20,9 +20,11 @@ const WORDS: Words = Words {
 /// Deletes records, or the whole collection.
 pub fn run(options: &DeleteOptions, key: Option<&KeySource>, screen: &mut Screen) -> Result<(), Failure> {
     match &options.what {
-        Doomed::Collection { confirmed } => delete_collection(options, *confirmed, screen),
-        Doomed::Records(ids) => delete_records(options, key, |collection| collection.remove_many(ids), screen),
-        Doomed::Passing(filter) => delete_records(options, key, |collection| collection.remove_where(filter), screen),
+        DeleteSelection::Collection { confirmed } => delete_collection(options, *confirmed, screen),
+        DeleteSelection::Records(ids) => delete_records(options, key, |collection| collection.remove_many(ids), screen),
+        DeleteSelection::Passing(filter) => {
+            delete_records(options, key, |collection| collection.remove_where(filter), screen)
+        }
     }
 }
 
@@ -52,6 +54,9 @@ fn delete_records(
 ) -> Result<(), Failure> {
     let runtime = start()?;
     let collection = open(&options.path, key, &runtime)?;
+    if let DeleteSelection::Passing(filter) = &options.what {
+        check_filter(Some(filter), &collection)?;
+    }
     let remove = || remove(&collection).map_err(|error| (error, true));
     let removed = Commit::announced(WORDS).make(remove).map_err(|(error, _)| error)?;
     let left = collection.len() as u64;

@@ -13,16 +13,16 @@ use serde_json::{Map, Value, json};
 use super::{counted, open_to_read, path_text, start};
 use crate::configuration::Format;
 use crate::configuration::store::KeySource;
-use crate::configuration::vectors::{ExportOptions, Target};
+use crate::configuration::vectors::{ExportOptions, ExportTarget};
 use crate::failure::{Failure, say_on_interrupt};
 use crate::partial::{GivenUp, Partial};
 use crate::screen::Screen;
-use crate::store::protected::Protected;
+use crate::store::protected::ProtectedPlaces;
 
 /// Writes all records.
 pub fn run(options: &ExportOptions, key: Option<&KeySource>, screen: &mut Screen) -> Result<(), Failure> {
-    if let Target::File { path, records, .. } = &options.target {
-        let protected = Protected::of_collection(&options.path, key);
+    if let ExportTarget::File { path, records, .. } = &options.target {
+        let protected = ProtectedPlaces::of_collection(&options.path, key);
         protected.expect_outside("FILE", [path.clone()])?;
         protected.expect_outside("--records", records.clone())?;
     }
@@ -31,8 +31,8 @@ pub fn run(options: &ExportOptions, key: Option<&KeySource>, screen: &mut Screen
     // All data is read anyway, and damaged vectors must not be exported.
     collection.verify()?;
     match &options.target {
-        Target::Screen => to_screen(&collection),
-        Target::File { path, kind, records } => {
+        ExportTarget::Screen => to_screen(&collection),
+        ExportTarget::File { path, kind, records } => {
             to_files(&collection, path, *kind, records.as_deref(), options.overwrite)?;
             report(&collection, path, *kind, records.is_some(), options.format, screen)
         }

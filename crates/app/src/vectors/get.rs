@@ -21,7 +21,7 @@ pub fn run(options: &GetOptions, key: Option<&KeySource>, screen: &mut Screen) -
         }
     }
     if options.format == Format::Json {
-        let record = |entry: &panoply::vector::Entry| json!({"id": entry.id, "vector": entry.vector, "metadata": entry.metadata});
+        let record = |entry: &panoply::vector::StoredRecord| json!({"id": entry.id, "vector": entry.vector, "metadata": entry.metadata});
         let records: Vec<_> = entries.iter().map(record).collect();
         return screen.json(&json!({"records": records, "missing": missing}));
     }
@@ -38,7 +38,10 @@ pub fn run(options: &GetOptions, key: Option<&KeySource>, screen: &mut Screen) -
         true => Ok(()),
         false => {
             screen.flush()?;
-            Err(Failure::Run(anyhow::anyhow!("there is no record {}", missing.join(", "))))
+            let (missing, path) = (missing.join(", "), options.path.display());
+            Err(Failure::Run(anyhow::anyhow!(
+                "there is no record {missing}; `panoply vectors ids {path}` lists all ids"
+            )))
         }
     }
 }

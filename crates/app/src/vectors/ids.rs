@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{open_to_read, start};
+use super::{check_filter, open_to_read, start};
 use crate::configuration::Format;
 use crate::configuration::store::KeySource;
 use crate::configuration::vectors::IdsOptions;
@@ -13,6 +13,7 @@ use crate::screen::{Screen, visible};
 pub fn run(options: &IdsOptions, key: Option<&KeySource>, screen: &mut Screen) -> Result<(), Failure> {
     let runtime = start()?;
     let collection = open_to_read(&options.path, key, &runtime)?;
+    check_filter(options.filter.as_ref(), &collection)?;
     let ids = collection.ids(options.after.as_deref(), options.limit, options.filter.as_ref())?;
     match options.format {
         Format::Json => {

@@ -4,15 +4,13 @@
 //! disk, a damaged row), the collection has all batches before that point.
 
 use std::fs::File;
-use std::io::IsTerminal;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use panoply::vector::Collection;
-use panoply::vector::formats::{self, Batch, Paired, Reader, rows_per_batch};
+use panoply::vector::formats::{self, Batch, PairedReader, VectorReader, rows_per_batch};
 use serde_json::json;
 
 use super::{counted, expect_dimension, grouped, open, path_text, start};
@@ -20,7 +18,9 @@ use crate::configuration::Format;
 use crate::configuration::store::KeySource;
 use crate::configuration::vectors::ImportOptions;
 use crate::failure::{self, Failure};
+use crate::gate::Gate;
 use crate::screen::{Screen, spinner};
+use crate::standard;
 
 /// Adds the vectors of a file.
 pub fn run(options: &ImportOptions, key: Option<&KeySource>, screen: &mut Screen) -> Result<(), Failure> {
@@ -28,13 +28,13 @@ pub fn run(options: &ImportOptions, key: Option<&KeySource>, screen: &mut Screen
     let runtime = start()?;
     let collection = open(&options.path, key, &runtime)?;
     expect_dimension(reader.as_ref(), collection.schema().dimension, &name(options))?;
-    let taken = Arc::new(AtomicU64::new(0));
+    let taken: Arc<Gate<u64>> = Arc::default();
     announce(&taken);
     let start = Instant::now();
     let progress = progress_bar(reader.as_ref(), options)?;
     let outcome = copy(reader.as_mut(), &collection, options, &taken, &progress);
     progress.finish_and_clear();
-    let rows = taken.load(Ordering::Relaxed);
+    let rows = *taken.pass();
     outcome.with_context(|| not_to_its_end(options, rows))?;
     collection.flush()?;
     let seconds = start.elapsed().as_secs_f64();
@@ -66,15 +66,18 @@ pub fn run(options: &ImportOptions, key: Option<&KeySource>, screen: &mut Screen
     }
 }
 
-fn reader(options: &ImportOptions) -> Result<Box<dyn Reader>, Failure> {
+fn reader(options: &ImportOptions) -> Result<Box<dyn VectorReader>, Failure> {
     let cannot = || format!("{} cannot be read", name(options));
     let vectors = match &options.file {
         Some(file) => formats::open_as(options.kind, file, &options.columns).with_context(cannot)?,
-        None => formats::read(options.kind, std::io::stdin(), &options.columns).with_context(cannot)?,
+        None => {
+            let input = standard::input().with_context(cannot)?;
+            formats::read(options.kind, input, &options.columns).with_context(cannot)?
+        }
     };
     let Some(records) = &options.records else { return Ok(vectors) };
     let file = File::open(records).with_context(|| format!("{} cannot be read", records.display()))?;
-    Ok(Box::new(Paired::new(vectors, file)))
+    Ok(Box::new(PairedReader::new(vectors, file)))
 }
 
 /// Names the source of the vectors.
@@ -83,10 +86,10 @@ fn name(options: &ImportOptions) -> String {
 }
 
 fn copy(
-    reader: &mut dyn Reader,
+    reader: &mut dyn VectorReader,
     collection: &Collection,
     options: &ImportOptions,
-    taken: &AtomicU64,
+    taken: &Gate<u64>,
     progress: &ProgressBar,
 ) -> anyhow::Result<()> {
     let rows_max = rows_per_batch(collection.schema().dimension);
@@ -94,13 +97,14 @@ fn copy(
     while let Some(mut batch) = reader.next_batch(rows_max)? {
         let rows = batch.ids.len() as u64;
         prefix(&mut batch, &options.id_prefix);
+        let mut taken = taken.pass();
         if options.replace {
             collection.upsert_many(&batch.ids, &batch.vectors, &batch.metadata)?;
         } else {
             collection.insert_many(&batch.ids, &batch.vectors, &batch.metadata)?;
         }
-        let taken = taken.fetch_add(rows, Ordering::Relaxed) + rows;
-        progress.set_position(if in_rows { taken } else { reader.bytes_read() });
+        *taken += rows;
+        progress.set_position(if in_rows { *taken } else { reader.bytes_read() });
     }
     Ok(())
 }
@@ -121,17 +125,22 @@ fn prefix(batch: &mut Batch, prefix: &str) {
 }
 
 /// Sets the message that reports on Ctrl-C how far the import has come.
-fn announce(taken: &Arc<AtomicU64>) {
+fn announce(taken: &Arc<Gate<u64>>) {
+    const UNKNOWN: &str = "interrupted in the middle of a batch: `panoply vectors count` tells how many rows are in the \
+                           collection; --replace takes them again";
     let taken = Arc::clone(taken);
-    failure::say_on_interrupt(move |_| {
-        let rows = taken.load(Ordering::Relaxed);
-        format!("interrupted; at least {} are in the collection; --replace takes them again", counted(rows, "row"))
+    failure::say_on_interrupt(move |_| match taken.close(|rows| *rows) {
+        Some(rows) => {
+            let rows = counted(rows, "row");
+            format!("interrupted; {rows} of the file are committed and durable; --replace takes them again")
+        }
+        None => UNKNOWN.to_owned(),
     });
 }
 
 /// Makes a progress bar that counts rows if the file gives their number, else bytes.
-fn progress_bar(reader: &dyn Reader, options: &ImportOptions) -> Result<ProgressBar, Failure> {
-    if !std::io::stderr().is_terminal() {
+fn progress_bar(reader: &dyn VectorReader, options: &ImportOptions) -> Result<ProgressBar, Failure> {
+    if !crate::verbosity::shows_progress() {
         return Ok(ProgressBar::hidden());
     }
     let length = match reader.rows() {

@@ -1,6 +1,6 @@
 //! `panoply vectors info`.
 
-use panoply::vector::{Collection, Stats};
+use panoply::vector::{Collection, EmbeddingModel, Stats};
 use serde_json::{Value, json};
 
 use super::{counted, grouped, open_to_read, path_text, start};
@@ -21,13 +21,14 @@ pub fn run(options: &InfoOptions, key: Option<&KeySource>, screen: &mut Screen) 
         collection.verify()?;
     }
     let stats = collection.stats();
+    let model = collection.embedding_model()?;
     match options.format {
-        Format::Json => screen.json(&document(&collection, &stats, options)),
-        Format::Table => print(&collection, &stats, options, screen),
+        Format::Json => screen.json(&document(&collection, &stats, model.as_ref(), options)),
+        Format::Table => print(&collection, &stats, model.as_ref(), options, screen),
     }
 }
 
-fn document(collection: &Collection, stats: &Stats, options: &InfoOptions) -> Value {
+fn document(collection: &Collection, stats: &Stats, model: Option<&EmbeddingModel>, options: &InfoOptions) -> Value {
     let schema = collection.schema();
     let index = stats.index.as_ref();
     json!({
@@ -42,12 +43,19 @@ fn document(collection: &Collection, stats: &Stats, options: &InfoOptions) -> Va
         "row_bytes": stats.row_bytes,
         "stored_bytes": stats.stored_bytes,
         "fields": collection.fields(),
+        "model": model.map(|model| json!({"name": model.name, "sha256": model.sha256, "file": model.file})),
         "index": index.map(|index| json!({"lists": index.lists, "indexed_rows": index.indexed_rows})),
         "verified": options.verify,
     })
 }
 
-fn print(collection: &Collection, stats: &Stats, options: &InfoOptions, screen: &mut Screen) -> Result<(), Failure> {
+fn print(
+    collection: &Collection,
+    stats: &Stats,
+    model: Option<&EmbeddingModel>,
+    options: &InfoOptions,
+    screen: &mut Screen,
+) -> Result<(), Failure> {
     let schema = collection.schema();
     let mut rows = vec![
         ("name", schema.name.clone()),
@@ -64,6 +72,7 @@ fn print(collection: &Collection, stats: &Stats, options: &InfoOptions, screen: 
     }
     let fields = collection.fields();
     rows.push(("fields", if fields.is_empty() { "none".to_owned() } else { fields.join(", ") }));
+    rows.extend(model.map(|model| ("model", model.to_string())));
     rows.push(match &stats.index {
         None => ("index", "none; `panoply vectors tune` builds one".to_owned()),
         Some(index) => {

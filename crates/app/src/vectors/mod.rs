@@ -23,7 +23,7 @@ use crate::configuration::vectors::{VectorsOption, VectorsOptions};
 use crate::failure::Failure;
 use crate::screen::Screen;
 pub use opening::start;
-use opening::{device_of, expect_dimension, key_of, open, open_to_read, queries_of};
+use opening::{check_filter, device_of, expect_dimension, key_of, open, open_to_read, queries_from, queries_of};
 pub use residency::residency_on;
 pub use text::{counted, grouped, path_text};
 

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use anyhow::Context;
 use panoply::store::MasterKey;
-use panoply::vector::formats::{self, ColumnNames, Reader};
-use panoply::vector::{Collection, Options, Residency};
+use panoply::vector::formats::{self, ColumnNames, VectorReader};
+use panoply::vector::{Collection, Filter, Options, Residency};
 use panoply::{DeviceId, DeviceInfo, Runtime};
 
 use super::text::grouped;
@@ -62,28 +62,41 @@ fn read_key(source: &KeySource) -> Result<MasterKey, Failure> {
     keys::read(source)
 }
 
-fn open_file(path: &Path, columns: &ColumnNames) -> Result<Box<dyn Reader>, Failure> {
+fn open_file(path: &Path, columns: &ColumnNames) -> Result<Box<dyn VectorReader>, Failure> {
     Ok(formats::open(path, columns).with_context(|| format!("{} cannot be read", path.display()))?)
 }
 
 /// Reads all vectors of a file of queries, one after the other.
 pub(super) fn queries_of(path: &Path, dimension: usize) -> Result<Vec<f32>, Failure> {
-    let mut reader = open_file(path, &ColumnNames::default())?;
-    expect_dimension(reader.as_ref(), dimension, &path.display().to_string())?;
+    queries_from(open_file(path, &ColumnNames::default())?, dimension, &path.display().to_string())
+}
+
+/// Reads all vectors, one after the other.
+pub(super) fn queries_from(
+    mut reader: Box<dyn VectorReader>,
+    dimension: usize,
+    name: &str,
+) -> Result<Vec<f32>, Failure> {
+    expect_dimension(reader.as_ref(), dimension, name)?;
     let mut queries = Vec::new();
-    let damaged = || format!("{} cannot be read", path.display());
+    let damaged = || format!("{name} cannot be read");
     while let Some(batch) = reader.next_batch(formats::rows_per_batch(dimension)).with_context(damaged)? {
         queries.extend(batch.vectors);
         if queries.len() > QUERY_COMPONENTS_MAX {
             let queries_max = grouped((QUERY_COMPONENTS_MAX / dimension) as u64);
-            let problem = anyhow::anyhow!("{} has more than {queries_max} queries", path.display());
-            return Err(Failure::Run(problem));
+            return Err(Failure::Run(anyhow::anyhow!("{name} has more than {queries_max} queries")));
         }
     }
     Ok(queries)
 }
 
-pub(super) fn expect_dimension(reader: &dyn Reader, expected: usize, name: &str) -> Result<(), Failure> {
+/// Refuses a filter that names a field which no record has, or compares a field with a value of a
+/// type that the field has in no record.
+pub(super) fn check_filter(filter: Option<&Filter>, collection: &Collection) -> Result<(), Failure> {
+    Ok(filter.map_or(Ok(()), |filter| collection.check_filter_types(filter))?)
+}
+
+pub(super) fn expect_dimension(reader: &dyn VectorReader, expected: usize, name: &str) -> Result<(), Failure> {
     match reader.dimension() {
         Some(got) if got != expected => Err(Failure::Run(anyhow::anyhow!(
             "{name} has vectors of {got} components, the collection of {expected}; take another file, or make a \

@@ -1,21 +1,22 @@
 //! `panoply vectors search`.
 
 use std::fs::File;
-use std::io::Read;
-use std::path::Path;
+use std::io::{BufRead, BufReader, Read};
 use std::time::Instant;
 
 use anyhow::Context;
-use panoply::vector::formats::FileKind;
-use panoply::vector::{Collection, Error, FoundMany, Hit, Options, SearchOptions as Wanted, SearchReport};
+use panoply::Runtime;
+use panoply::vector::formats::{self, ColumnNames, FileKind};
+use panoply::vector::{Collection, Error, Hit, Options, SearchOptions as Wanted, SearchReport, SearchResults};
 use serde_json::{Value, json};
 
-use super::{counted, device_of, grouped, key_of, queries_of, residency_on, start};
+use super::{check_filter, counted, device_of, grouped, key_of, queries_from, queries_of, residency_on, start};
 use crate::bench::row::time_text;
 use crate::configuration::Format;
 use crate::configuration::store::KeySource;
 use crate::configuration::vectors::{Query, SearchOptions};
 use crate::failure::{Failure, warn};
+use crate::models::text_model::TextModel;
 use crate::screen::{Screen, columns, padded, shortened};
 
 /// The largest width of an id.
@@ -42,10 +43,11 @@ pub fn run(options: &SearchOptions, key: Option<&KeySource>, screen: &mut Screen
         collection.make_resident()?;
     }
     let dimension = collection.schema().dimension;
-    let queries = queries(&options.query, &collection)?;
+    check_filter(options.filter.as_ref(), &collection)?;
+    let queries = queries(&options.query, &collection, &runtime)?;
     let own_id = match &options.query {
         Query::Record(id) => Some(id.as_str()),
-        Query::Vector(_) | Query::File(_) => None,
+        Query::Vector(_) | Query::File(_) | Query::Input | Query::Text { .. } => None,
     };
     // A record is usually its own nearest hit and is left out. Earlier pages are therefore skipped
     // here, not by the search.
@@ -72,7 +74,7 @@ pub fn run(options: &SearchOptions, key: Option<&KeySource>, screen: &mut Screen
         Some(own_id) if options.rerank.is_some() => others_ranked(&collection, &queries, &wanted, own_id, options)?,
         _ if queries.len() == dimension => {
             let found = collection.search(&queries, &wanted)?;
-            FoundMany { hits: vec![found.hits], report: found.report }
+            SearchResults { hits: vec![found.hits], report: found.report }
         }
         _ => collection.search_many(&queries, &wanted)?,
     };
@@ -99,7 +101,7 @@ fn others_ranked(
     wanted: &Wanted,
     own_id: &str,
     options: &SearchOptions,
-) -> Result<FoundMany, Failure> {
+) -> Result<SearchResults, Failure> {
     let page = options.k.max(RANKED_PAGE_MIN);
     let enough = options.offset.saturating_add(options.k);
     let mut hits = Vec::new();
@@ -109,24 +111,34 @@ fn others_ranked(
         let is_last = found.hits.len() < page;
         hits.extend(found.hits.into_iter().filter(|hit| hit.id != own_id));
         if is_last || hits.len() >= enough {
-            return Ok(FoundMany { hits: vec![hits], report: found.report });
+            return Ok(SearchResults { hits: vec![hits], report: found.report });
         }
         next.offset += page;
     }
 }
 
-fn queries(query: &Query, collection: &Collection) -> Result<Vec<f32>, Failure> {
+fn queries(query: &Query, collection: &Collection, runtime: &Runtime) -> Result<Vec<f32>, Failure> {
     let dimension = collection.schema().dimension;
     match query {
         // One vector; a wrong length is an error.
         Query::Vector(vector) => one_query(vector.clone(), dimension),
         Query::File(path) if FileKind::of(path).is_ok() => queries_of(path, dimension),
-        Query::File(path) => one_query(vector_in(path)?, dimension),
+        // A device has no length and may never end, so the length of what is read is limited.
+        Query::File(path) => {
+            let name = path.display().to_string();
+            let file = File::open(path).with_context(|| format!("{name} cannot be read"))?;
+            one_query(vector_in(file, &name)?, dimension)
+        }
+        Query::Input => queries_of_input(dimension),
+        Query::Text { text, model } => {
+            let model = TextModel::of_collection(runtime, collection, model)?;
+            one_query(model.embed(&[text])?.concat(), dimension)
+        }
         Query::Record(id) => match collection.get(id)? {
             Some(entry) => Ok(entry.vector),
             None => {
                 let all =
-                    collection.path().map(|path| format!("; `panoply vectors export {} -` lists all", path.display()));
+                    collection.path().map(|path| format!("; `panoply vectors ids {}` lists all ids", path.display()));
                 Err(Failure::Run(anyhow::anyhow!("there is no record `{id}`{}", all.unwrap_or_default())))
             }
         },
@@ -140,22 +152,44 @@ fn one_query(vector: Vec<f32>, expected: usize) -> Result<Vec<f32>, Failure> {
     }
 }
 
-/// Reads a vector from a file with a JSON list.
-fn vector_in(path: &Path) -> Result<Vec<f32>, Failure> {
-    const FILE_BYTES_MAX: u64 = 16 << 20;
-    let cannot = || format!("{} cannot be read", path.display());
-    // A device has no length and may never end.
-    let file = File::open(path).with_context(cannot)?;
-    let mut text = String::new();
-    file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).with_context(cannot)?;
-    if text.len() as u64 > FILE_BYTES_MAX {
-        let problem = anyhow::anyhow!("{} has more than the {FILE_BYTES_MAX} bytes of a vector", path.display());
-        return Err(Failure::Run(problem));
+/// Reads the queries on the standard input: a JSON list of numbers, or JSON lines as `panoply embed`
+/// prints them.
+fn queries_of_input(dimension: usize) -> Result<Vec<f32>, Failure> {
+    const NAME: &str = "the standard input";
+    let mut input = BufReader::new(std::io::stdin());
+    let is_list = loop {
+        let bytes = input.fill_buf().with_context(|| format!("{NAME} cannot be read"))?;
+        if bytes.is_empty() {
+            return Err(Failure::Run(anyhow::anyhow!(
+                "{NAME} is empty; expected a JSON list of numbers, or JSON lines"
+            )));
+        }
+        let blanks = bytes.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+        let first = bytes.get(blanks).copied();
+        input.consume(blanks);
+        if let Some(first) = first {
+            break first == b'[';
+        }
+    };
+    if is_list {
+        return one_query(vector_in(input, NAME)?, dimension);
     }
-    Ok(serde_json::from_str(&text).with_context(|| format!("{} is not a JSON list of numbers", path.display()))?)
+    let reader = formats::read(FileKind::JsonLines, input, &ColumnNames::default());
+    queries_from(reader.with_context(|| format!("{NAME} cannot be read"))?, dimension, NAME)
 }
 
-fn document(found: &FoundMany, ms: f64) -> Value {
+/// Reads a vector that is a JSON list.
+fn vector_in(source: impl Read, name: &str) -> Result<Vec<f32>, Failure> {
+    const BYTES_MAX: u64 = 16 << 20;
+    let mut text = String::new();
+    source.take(BYTES_MAX + 1).read_to_string(&mut text).with_context(|| format!("{name} cannot be read"))?;
+    if text.len() as u64 > BYTES_MAX {
+        return Err(Failure::Run(anyhow::anyhow!("{name} has more than the {BYTES_MAX} bytes of a vector")));
+    }
+    Ok(serde_json::from_str(&text).with_context(|| format!("{name} is not a JSON list of numbers"))?)
+}
+
+fn document(found: &SearchResults, ms: f64) -> Value {
     let hit = |hit: &Hit| json!({"id": hit.id, "score": hit.score, "metadata": hit.metadata});
     let hits = |hits: &Vec<Hit>| json!({"hits": hits.iter().map(hit).collect::<Vec<_>>()});
     let SearchReport { devices, scanned_rows, spilled_rows, ops, fallback, .. } = &found.report;
@@ -170,7 +204,7 @@ fn document(found: &FoundMany, ms: f64) -> Value {
     })
 }
 
-fn print(found: &FoundMany, ms: f64, screen: &mut Screen) -> Result<(), Failure> {
+fn print(found: &SearchResults, ms: f64, screen: &mut Screen) -> Result<(), Failure> {
     let all = || found.hits.iter().flatten();
     let widest = ID_WIDTH_MAX.min(screen.width().saturating_sub(SCORE_WIDTH + METADATA_WIDTH_MIN + 4));
     let width = all().map(|hit| columns(&shortened(&hit.id, widest))).max().unwrap_or(0).max(2);
@@ -201,7 +235,7 @@ fn score_text(score: f32) -> String {
     if plain { format!("{score:.4}") } else { format!("{score:.2e}") }
 }
 
-fn summary(found: &FoundMany, ms: f64) -> String {
+fn summary(found: &SearchResults, ms: f64) -> String {
     let report = &found.report;
     let hits: usize = found.hits.iter().map(Vec::len).sum();
     let devices: Vec<String> = report.devices.iter().map(ToString::to_string).collect();

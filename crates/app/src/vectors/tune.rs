@@ -10,8 +10,9 @@ use super::{counted, grouped, key_of, queries_of, start};
 use crate::configuration::Format;
 use crate::configuration::store::KeySource;
 use crate::configuration::vectors::TuneOptions;
-use crate::failure::{Failure, say_on_interrupt};
+use crate::failure::Failure;
 use crate::screen::{Screen, spinner};
+use crate::store::commit::Step;
 
 /// The most records of the collection that serve as queries if none are given.
 const QUERIES_OWN_MAX: usize = 256;
@@ -69,9 +70,10 @@ fn index(collection: &Collection, options: &TuneOptions) -> Result<(IndexReport,
     match there {
         Some(index) if options.lists.is_none_or(|lists| lists == index.lists) => Ok((index, false)),
         _ => {
-            let words = "interrupted; no record is changed; `panoply vectors info` tells which index there is";
-            say_on_interrupt(move |_| words.to_owned());
+            let before = "no record is changed; whether the new index is in use, `panoply vectors info` tells";
+            let building = Step::announced(before, "no record is changed, and the new index is in use");
             let index = collection.build_index(&IndexOptions { lists: options.lists, ..IndexOptions::default() })?;
+            building.end();
             Ok((index, true))
         }
     }

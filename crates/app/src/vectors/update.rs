@@ -1,5 +1,6 @@
 //! `panoply vectors update`.
 
+use panoply::vector::Error;
 use serde_json::json;
 
 use super::{open, path_text, start};
@@ -21,7 +22,9 @@ pub fn run(options: &UpdateOptions, key: Option<&KeySource>, screen: &mut Screen
     let runtime = start()?;
     let collection = open(&options.path, key, &runtime)?;
     let update = || collection.update(&options.id, options.vector.as_deref(), options.metadata.clone());
-    Commit::announced(WORDS).make(|| update().map_err(|error| (error, true))).map_err(|(error, _)| error)?;
+    Commit::announced(WORDS)
+        .make(|| update().map_err(|error| (error, true)))
+        .map_err(|(error, _)| told(options, error))?;
     match options.format {
         Format::Json => screen.json(&json!({
             "path": path_text(&options.path),
@@ -30,5 +33,15 @@ pub fn run(options: &UpdateOptions, key: Option<&KeySource>, screen: &mut Screen
             "vector": options.vector.is_some(),
         })),
         Format::Table => screen.prose(&format!("{} is updated.", options.id)),
+    }
+}
+
+/// Adds to an unknown id how to list those that exist.
+fn told(options: &UpdateOptions, error: Error) -> anyhow::Error {
+    match error {
+        Error::NoSuchId { .. } => {
+            anyhow::anyhow!("{error}; `panoply vectors ids {}` lists all ids", options.path.display())
+        }
+        error => anyhow::Error::new(error),
     }
 }

@@ -4,13 +4,13 @@
 use std::time::{Duration, Instant};
 
 use panoply_core::op::Describe;
-use panoply_core::{DeviceInfo, Engine, Error, Finished, Health, Item, MemoryStats, Op, Result, Support, Value};
+use panoply_core::{DeviceInfo, Engine, Error, FinishedOp, Health, Item, MemoryStats, Op, Result, Support, Value};
 
 use crate::ops::{self, Fault};
 
 pub(crate) struct AfAlgEngine {
     info: DeviceInfo,
-    done: Vec<Finished>,
+    done: Vec<FinishedOp>,
 }
 
 impl AfAlgEngine {
@@ -45,11 +45,11 @@ impl Engine for AfAlgEngine {
             let began = Instant::now();
             let result = self.answer(&item.op);
             let device_time = Some(began.elapsed());
-            self.done.push(Finished { device_time, ..Finished::alone(item, result) });
+            self.done.push(FinishedOp { device_time, ..FinishedOp::alone(item, result) });
         }
     }
 
-    fn poll(&mut self, finished: &mut Vec<Finished>, _wait_max: Duration) -> usize {
+    fn poll(&mut self, finished: &mut Vec<FinishedOp>, _wait_max: Duration) -> usize {
         finished.append(&mut self.done);
         0
     }

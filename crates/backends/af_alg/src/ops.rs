@@ -6,7 +6,7 @@ use panoply_cpu_crypto::cipher::{pad, unpadded_len};
 use panoply_cpu_crypto::hash;
 use zeroize::{Zeroize, Zeroizing};
 
-use crate::socket::{Control, Family, Operation, Transform, Trouble};
+use crate::socket::{Control, Family, Operation, SystemCallError, Transform};
 
 const BLOCK_BYTES: usize = 16;
 /// Number of bytes sent at a time. The kernel's sockets accept at least three times as much.
@@ -68,7 +68,7 @@ pub(crate) enum Fault {
     /// An error of the op or a message.
     Op(Error),
     /// An error of the kernel.
-    Kernel(Trouble),
+    Kernel(SystemCallError),
 }
 
 impl From<Error> for Fault {
@@ -77,8 +77,8 @@ impl From<Error> for Fault {
     }
 }
 
-impl From<Trouble> for Fault {
-    fn from(trouble: Trouble) -> Fault {
+impl From<SystemCallError> for Fault {
+    fn from(trouble: SystemCallError) -> Fault {
         Fault::Kernel(trouble)
     }
 }
@@ -270,7 +270,7 @@ impl<'a> Aead<'a> {
         Ok(self.operation.send(&control, [data, parts[0], parts[1]])?)
     }
 
-    fn receive(&mut self, text: &mut [u8], tag: &mut [u8]) -> Result<(), Trouble> {
+    fn receive(&mut self, text: &mut [u8], tag: &mut [u8]) -> Result<(), SystemCallError> {
         self.operation.receive([&mut self.scratch, text, tag])
     }
 }
@@ -289,7 +289,7 @@ fn seal(op: &Seal) -> Result<Value, Fault> {
     }
     let tags = op.is_detached().then(|| Bytes::from_host(tags.freeze()));
     match tags {
-        Some(tags) => Ok(Sealed { text: output.finish(op.messages())?, tags: Some(tags) }.into_value()?),
+        Some(tags) => Ok(SealedMessages { text: output.finish(op.messages())?, tags: Some(tags) }.into_value()?),
         None => Ok(output.finish(op.messages())?.into_value()?),
     }
 }

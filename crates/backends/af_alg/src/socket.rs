@@ -52,21 +52,21 @@ pub(crate) struct Control<'a> {
 
 /// An error of a system call.
 #[derive(Debug)]
-pub(crate) struct Trouble {
+pub(crate) struct SystemCallError {
     call: &'static str,
     error: io::Error,
 }
 
-impl Trouble {
+impl SystemCallError {
     #[cfg_attr(not(target_os = "linux"), allow(dead_code))]
-    fn last(call: &'static str) -> Trouble {
-        Trouble { call, error: io::Error::last_os_error() }
+    fn last(call: &'static str) -> SystemCallError {
+        SystemCallError { call, error: io::Error::last_os_error() }
     }
 
     /// The kernel accepted or returned a wrong number of bytes.
     #[cfg_attr(not(target_os = "linux"), allow(dead_code))]
-    fn short(call: &'static str, expected: usize, got: usize) -> Trouble {
-        Trouble { call, error: io::Error::other(format!("{got} bytes instead of {expected}")) }
+    fn short(call: &'static str, expected: usize, got: usize) -> SystemCallError {
+        SystemCallError { call, error: io::Error::other(format!("{got} bytes instead of {expected}")) }
     }
 
     /// Whether the error means that a message is not authentic.
@@ -78,7 +78,7 @@ impl Trouble {
     }
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for SystemCallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.call, self.error)
     }

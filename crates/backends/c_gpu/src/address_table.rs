@@ -19,7 +19,7 @@ pub(crate) struct Table {
 }
 
 /// A table on the device.
-pub(crate) struct Placed {
+pub(crate) struct DeviceTable {
     /// The base from which the table's words count.
     pub(crate) base: Address,
     pub(crate) table: Address,
@@ -47,7 +47,7 @@ impl Table {
 
     /// Uploads the table and its host tensors. `None` if the device has no addresses, and an
     /// allocation is outside the buffer that tables can refer to.
-    pub(crate) fn upload(self, context: &mut Context) -> Result<Option<Placed>> {
+    pub(crate) fn upload(self, context: &mut Context) -> Result<Option<DeviceTable>> {
         let Table { mut words, from_host, host_bytes } = self;
         let bytes = host_bytes + size_of_val(words.as_slice());
         let start = context.scratch(bytes)?;
@@ -77,6 +77,6 @@ impl Table {
             }
             pinned[host_bytes..].copy_from_slice(bytemuck::cast_slice(&words));
         })?;
-        Ok(Some(Placed { base, table: start + host_bytes, words }))
+        Ok(Some(DeviceTable { base, table: start + host_bytes, words }))
     }
 }

@@ -19,7 +19,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use panoply_core::error::panic_message;
-use panoply_kernels::c::{Kernel, Target};
+use panoply_kernels::c::{Kernel, KernelTarget};
 use panoply_kernels::cache::Cache;
 
 /// Maximum number of compiling threads, in addition to waiting engines.
@@ -33,7 +33,7 @@ const PROGRESS_PAUSE: Duration = Duration::from_millis(100);
 /// concurrently.
 pub trait Compiler: Send + Sync {
     /// The target of the generated texts.
-    fn target(&self) -> Target;
+    fn target(&self) -> KernelTarget;
 
     /// Everything besides the text that determines the result (architecture, versions, options):
     /// part of the cache's key.
@@ -48,10 +48,10 @@ pub(crate) type Image = Arc<[u8]>;
 
 /// The kernels of one kind of device.
 pub struct CompileQueue {
-    shared: Arc<Shared>,
+    shared: Arc<SharedCompiler>,
 }
 
-struct Shared {
+struct SharedCompiler {
     compiler: Arc<dyn Compiler>,
     /// A second compiler that must accept every kernel too: kernels that run emulated here must
     /// compile for a GPU.
@@ -90,7 +90,7 @@ impl CompileQueue {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let threads_max = (cores - 1).clamp(1, COMPILERS_MAX);
         let (state, changed) = (Mutex::default(), Condvar::new());
-        CompileQueue { shared: Arc::new(Shared { compiler, checker, cache, threads_max, state, changed }) }
+        CompileQueue { shared: Arc::new(SharedCompiler { compiler, checker, cache, threads_max, state, changed }) }
     }
 
     /// Requests that a kernel be compiled at some time.
@@ -223,7 +223,7 @@ impl State {
     }
 }
 
-impl Shared {
+impl SharedCompiler {
     /// Every statement leaves the locked state consistent, so a poisoned lock can be used.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -314,8 +314,8 @@ mod tests {
     }
 
     impl Compiler for Slow {
-        fn target(&self) -> Target {
-            Target { dialect: Dialect::Host, warp_lanes: 32 }
+        fn target(&self) -> KernelTarget {
+            KernelTarget { dialect: Dialect::Host, warp_lanes: 32 }
         }
 
         fn identity(&self) -> String {

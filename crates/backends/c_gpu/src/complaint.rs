@@ -19,7 +19,7 @@ const PAGE_WORDS: usize = 512;
 struct Page([AtomicU64; PAGE_WORDS]);
 
 /// The error words of one engine.
-pub(crate) struct Complaints {
+pub(crate) struct DeviceErrors {
     driver: Rc<dyn Driver>,
     device: DeviceId,
     pages: Vec<Box<Page>>,
@@ -28,7 +28,7 @@ pub(crate) struct Complaints {
 
 /// A word that an op in flight may write, with its meaning.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Complaint {
+pub(crate) struct DeviceError {
     place: (usize, usize),
     /// Makes an error from a non-zero word and `detail`.
     describe: fn(u64, u64) -> Error,
@@ -37,21 +37,21 @@ pub(crate) struct Complaint {
     is_approval: bool,
 }
 
-impl Complaint {
+impl DeviceError {
     /// Turns this into a word that is an error unless a kernel confirms success by writing all
     /// ones.
-    pub(crate) fn approval(self) -> Complaint {
-        Complaint { is_approval: true, ..self }
+    pub(crate) fn approval(self) -> DeviceError {
+        DeviceError { is_approval: true, ..self }
     }
 }
 
-impl Complaints {
-    pub(crate) fn new(driver: Rc<dyn Driver>, device: DeviceId) -> Complaints {
-        Complaints { driver, device, pages: Vec::new(), free: Vec::new() }
+impl DeviceErrors {
+    pub(crate) fn new(driver: Rc<dyn Driver>, device: DeviceId) -> DeviceErrors {
+        DeviceErrors { driver, device, pages: Vec::new(), free: Vec::new() }
     }
 
     /// Lends a zeroed word, with its device address.
-    pub(crate) fn lend(&mut self, describe: fn(u64, u64) -> Error, detail: u64) -> Result<(Complaint, Address)> {
+    pub(crate) fn lend(&mut self, describe: fn(u64, u64) -> Error, detail: u64) -> Result<(DeviceError, Address)> {
         if self.free.is_empty() {
             self.grow()?;
         }
@@ -59,12 +59,12 @@ impl Complaints {
         let word = &self.pages[place.0].0[place.1];
         word.store(0, Ordering::Relaxed);
         let address = self.driver.pinned_address(word.as_ptr().cast_const().cast())?;
-        Ok((Complaint { place, describe, detail, is_approval: false }, address))
+        Ok((DeviceError { place, describe, detail, is_approval: false }, address))
     }
 
     /// Returns the word, with the error that the op's kernels wrote, if any. The op must have
     /// finished.
-    pub(crate) fn settle(&mut self, complaint: Complaint) -> Result<()> {
+    pub(crate) fn settle(&mut self, complaint: DeviceError) -> Result<()> {
         self.free.push(complaint.place);
         let word = self.pages[complaint.place.0].0[complaint.place.1].load(Ordering::Acquire);
         match (word, complaint.is_approval) {
@@ -87,7 +87,7 @@ impl Complaints {
     }
 }
 
-impl Drop for Complaints {
+impl Drop for DeviceErrors {
     fn drop(&mut self) {
         for page in &self.pages {
             self.driver.unpin(NonNull::from(&**page).cast());
@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn a_word_that_was_written_becomes_an_error() {
         let device = DeviceId { api: Api::CUDA, index: 0 };
-        let mut complaints = Complaints::new(Rc::new(EmulatedDriver::new(device, "c++".into(), 32)), device);
+        let mut complaints = DeviceErrors::new(Rc::new(EmulatedDriver::new(device, "c++".into(), 32)), device);
         let describe = |word: u64, detail: u64| Error::invalid("a word", format!("{detail}"), word);
         let (silent, _) = complaints.lend(describe, 1).unwrap();
         let (loud, address) = complaints.lend(describe, 2).unwrap();

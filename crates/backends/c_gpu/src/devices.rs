@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use panoply_core::{Backend, DeviceId, DeviceInfo, Op, OpenOptions, Result, Warmth};
 use panoply_kernels::cache::Cache;
-use panoply_kernels::warm::Warm;
+use panoply_kernels::warm::GrowingSet;
 
 use crate::compile::{CompileQueue, Compiler};
 use crate::context::Context;
@@ -42,7 +42,7 @@ pub trait GpuBackend: Backend {
 #[derive(Clone)]
 pub struct Devices {
     /// The ops that each device has run, by the device's index.
-    warm: [Arc<Warm>; DEVICES_MAX],
+    warm: [Arc<GrowingSet>; DEVICES_MAX],
     peers: Arc<Peers>,
     /// For each device, one bit per other device whose memory it can read directly. Determined on
     /// first use.
@@ -60,7 +60,7 @@ struct KindOfDevice {
 impl Default for Devices {
     fn default() -> Devices {
         Devices {
-            warm: std::array::from_fn(|_| Arc::new(Warm::default())),
+            warm: std::array::from_fn(|_| Arc::new(GrowingSet::default())),
             peers: Arc::default(),
             reach: Arc::default(),
             queues: Arc::default(),
@@ -113,7 +113,7 @@ impl Devices {
         queue
     }
 
-    fn warm(&self, device: &DeviceInfo) -> &Arc<Warm> {
+    fn warm(&self, device: &DeviceInfo) -> &Arc<GrowingSet> {
         &self.warm[device.id.index as usize % DEVICES_MAX]
     }
 }

@@ -152,7 +152,7 @@ pub struct Event(pub NonNull<c_void>);
 /// A captured sequence of work of the compute stream. The driver owns the memory behind the
 /// pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Captured(pub NonNull<c_void>);
+pub struct CapturedGraph(pub NonNull<c_void>);
 
 /// Capturing of the compute stream: queued work is recorded, and can then be queued repeatedly as
 /// one unit.
@@ -162,16 +162,16 @@ pub trait Captures {
     fn begin(&self) -> Result<()>;
 
     /// Ends the recording. After an error nothing is recorded, and the stream works as before.
-    fn end(&self) -> Result<Captured>;
+    fn end(&self) -> Result<CapturedGraph>;
 
     /// Queues the recorded work on the compute stream.
     ///
     /// # Safety
     /// All recorded addresses and kernels must be valid until the work has run.
-    unsafe fn replay(&self, captured: Captured) -> Result<()>;
+    unsafe fn replay(&self, captured: CapturedGraph) -> Result<()>;
 
     /// Releases a recording. No work in flight may use it.
-    fn release(&self, captured: Captured);
+    fn release(&self, captured: CapturedGraph);
 }
 
 /// Shared ownership of a device's context: device memory stays valid while a clone of the handle

@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 
 use panoply_core::error::panic_message;
 use panoply_core::{
-    DeviceInfo, Engine, Error, Finished, Health, HostBufferMut, Item, Location, MemoryStats, Op, Result, Tensor, Value,
+    DeviceInfo, Engine, Error, FinishedOp, Health, HostBufferMut, Item, Location, MemoryStats, Op, Result, Tensor,
+    Value,
 };
-use panoply_kernels::warm::Warm;
+use panoply_kernels::warm::GrowingSet;
 
-use crate::context::{Context, Mode, Queued};
+use crate::context::{Context, Mode, OpResources};
 use crate::driver::{Event, Stream};
 use crate::ops;
 use crate::staging::SMALL_BYTES_MAX;
@@ -26,7 +27,7 @@ const PAUSE: Duration = Duration::from_micros(20);
 pub struct GpuEngine {
     info: DeviceInfo,
     context: Context,
-    warm: Arc<Warm>,
+    warm: Arc<GrowingSet>,
     /// Items on the device, in the order in which it passes them.
     flights: VecDeque<Flight>,
     /// Items that only copy to the host, in order. They wait for no kernel, and may finish before
@@ -48,7 +49,7 @@ struct Flight {
     /// Whether a later item still uses its events: in a group that shares them, only the last item
     /// releases them.
     keeps_marks: bool,
-    queued: Queued,
+    queued: OpResources,
     batch_size: u32,
 }
 
@@ -56,7 +57,7 @@ struct Flight {
 struct Attempt<T> {
     result: Result<T>,
     marks: Marks,
-    queued: Queued,
+    queued: OpResources,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -67,7 +68,7 @@ struct Marks {
 
 impl GpuEngine {
     /// An engine over a context.
-    pub(crate) fn new(info: DeviceInfo, context: Context, warm: Arc<Warm>) -> GpuEngine {
+    pub(crate) fn new(info: DeviceInfo, context: Context, warm: Arc<GrowingSet>) -> GpuEngine {
         let (flights, downloads) = (VecDeque::new(), VecDeque::new());
         GpuEngine { info, context, warm, flights, downloads, passed: None, submitted: None, lost: None }
     }
@@ -134,7 +135,7 @@ impl GpuEngine {
 
     /// Adds items that were queued as one. They share their events, and the last item holds the
     /// resources.
-    fn take_off(&mut self, items: Vec<Item>, values: Vec<Value>, marks: Marks, mut queued: Queued) {
+    fn take_off(&mut self, items: Vec<Item>, values: Vec<Value>, marks: Marks, mut queued: OpResources) {
         if let Some(first) = items.first() {
             self.warm.insert(&first.op);
         }
@@ -146,7 +147,7 @@ impl GpuEngine {
                 result: Ok(value),
                 marks: Some(marks),
                 keeps_marks: !is_last,
-                queued: if is_last { std::mem::take(&mut queued) } else { Queued::default() },
+                queued: if is_last { std::mem::take(&mut queued) } else { OpResources::default() },
                 batch_size: count as u32,
             });
         }
@@ -181,7 +182,7 @@ impl GpuEngine {
 
     /// Answers an item that cannot be queued.
     fn refuse(&mut self, item: Item, error: &Error) {
-        let (result, queued) = (Err(error.clone()), Queued::default());
+        let (result, queued) = (Err(error.clone()), OpResources::default());
         self.flights.push_back(Flight { item, result, marks: None, keeps_marks: false, queued, batch_size: 1 });
     }
 
@@ -213,7 +214,7 @@ impl GpuEngine {
     }
 
     /// Returns the items that the device has passed.
-    fn collect(&mut self, finished: &mut Vec<Finished>) {
+    fn collect(&mut self, finished: &mut Vec<FinishedOp>) {
         let lines: [fn(&mut GpuEngine) -> &mut VecDeque<Flight>; 2] =
             [|engine| &mut engine.downloads, |engine| &mut engine.flights];
         for line in lines {
@@ -262,10 +263,10 @@ impl GpuEngine {
         time
     }
 
-    fn land(&mut self, flight: Flight) -> Finished {
+    fn land(&mut self, flight: Flight) -> FinishedOp {
         let Flight { item, result, marks, keeps_marks, mut queued, batch_size } = flight;
         if let Some(error) = &self.lost {
-            return Finished::alone(item, Err(error.clone()));
+            return FinishedOp::alone(item, Err(error.clone()));
         }
         let device_time = marks.and_then(|marks| self.time_between(marks, keeps_marks));
         let transferred = queued.copies.and_then(|(start, stop)| self.time_between(Marks { start, stop }, false));
@@ -273,7 +274,7 @@ impl GpuEngine {
         let finish = queued.finish.take().unwrap_or_else(|| Box::new(Ok));
         let result = result.and_then(|value| complaint.and_then(|()| finish(value)?.try_map(settled)));
         let bytes_moved = queued.bytes_moved;
-        Finished { bytes_moved, device_time, transferred, batch_size, ..Finished::alone(item, result) }
+        FinishedOp { bytes_moved, device_time, transferred, batch_size, ..FinishedOp::alone(item, result) }
     }
 }
 
@@ -317,7 +318,7 @@ impl Engine for GpuEngine {
         self.submitted = Some(Instant::now());
     }
 
-    fn poll(&mut self, finished: &mut Vec<Finished>, wait_max: Duration) -> usize {
+    fn poll(&mut self, finished: &mut Vec<FinishedOp>, wait_max: Duration) -> usize {
         self.make_current();
         let before = finished.len();
         self.collect(finished);

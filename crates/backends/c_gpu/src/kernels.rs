@@ -17,7 +17,7 @@ pub const LOADED_MAX: usize = 4096;
 pub(crate) struct Kernels {
     device: DeviceId,
     queue: Arc<CompileQueue>,
-    loaded: HashMap<Kernel, Loaded>,
+    loaded: HashMap<Kernel, CachedKernel>,
     loaded_max: usize,
     /// Counts launches, to record each kernel's last use.
     clock: u64,
@@ -25,7 +25,7 @@ pub(crate) struct Kernels {
     retired: Vec<Function>,
 }
 
-struct Loaded {
+struct CachedKernel {
     function: Function,
     used: u64,
 }
@@ -55,7 +55,7 @@ impl Kernels {
         if self.loaded.len() >= self.loaded_max {
             self.make_room();
         }
-        self.loaded.insert(kernel.clone(), Loaded { function, used: self.clock });
+        self.loaded.insert(kernel.clone(), CachedKernel { function, used: self.clock });
         Ok(function)
     }
 

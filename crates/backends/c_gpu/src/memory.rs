@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use panoply_core::buffer::DeviceAllocation;
 use panoply_core::lease::{Home, Lease};
-use panoply_core::pool::{Pool, Pooled, Source};
+use panoply_core::pool::{BlockSource, Pool, PooledBlock};
 use panoply_core::{DeviceBuffer, DeviceId, Error, MemoryStats, Result};
 
 use crate::driver::{Address, Driver};
@@ -22,7 +22,7 @@ use crate::peers::Peer;
 static NEXT_TOKEN: AtomicU64 = AtomicU64::new(1);
 
 /// A block lent to the engine itself.
-pub(crate) type Block = Lease<Pooled<DeviceBlock>>;
+pub(crate) type LeasedBlock = Lease<PooledBlock<DeviceBlock>>;
 
 /// One allocation of the driver.
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +32,7 @@ pub(crate) struct DeviceMemory {
     device: DeviceId,
     pool: Pool<DeviceSource>,
     home: Home<DeviceAllocation>,
-    tensors: HashMap<u64, Block>,
+    tensors: HashMap<u64, LeasedBlock>,
     /// The view of this memory for other engines, if there are any.
     peer: Option<Arc<Peer>>,
 }
@@ -63,7 +63,7 @@ impl DeviceMemory {
     }
 
     /// Memory for the engine's own use, until the lease is dropped.
-    pub(crate) fn scratch(&mut self, bytes: usize) -> Result<Block> {
+    pub(crate) fn scratch(&mut self, bytes: usize) -> Result<LeasedBlock> {
         self.collect();
         self.pool.lend(bytes)
     }
@@ -74,7 +74,7 @@ impl DeviceMemory {
     }
 
     /// Takes the memory of every tensor from this token on: a failed op hands out none of them.
-    pub(crate) fn tensors_since(&mut self, first_token: u64) -> impl Iterator<Item = Block> {
+    pub(crate) fn tensors_since(&mut self, first_token: u64) -> impl Iterator<Item = LeasedBlock> {
         let DeviceMemory { tensors, peer, .. } = self;
         tensors.extract_if(move |token, _| *token >= first_token).map(move |(token, block)| {
             peer.iter().for_each(|peer| peer.remove(token));
@@ -122,7 +122,7 @@ pub(crate) struct DeviceSource {
     device: DeviceId,
 }
 
-impl Source for DeviceSource {
+impl BlockSource for DeviceSource {
     type Block = DeviceBlock;
 
     fn allocate(&mut self, bytes: usize) -> Result<DeviceBlock> {

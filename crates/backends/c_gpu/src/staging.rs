@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use panoply_core::pool::{Pool, Source};
+use panoply_core::pool::{BlockSource, Pool};
 use panoply_core::{Error, HostBufferMut, MemoryStats, Result};
 
 use crate::driver::{Address, Driver, Event, Stream};
@@ -42,14 +42,14 @@ pub(crate) struct Staging {
 /// Chunks that are filled and fetched in turn. Chunk number `g`, counted since the ring was made,
 /// uses slot `g % CHUNKS`.
 struct Ring {
-    places: Vec<Place>,
+    places: Vec<StagingSlot>,
     /// Number of chunks submitted to the device.
     sent: u64,
     /// Number of chunks that the device has fetched.
     fetched: u64,
 }
 
-struct Place {
+struct StagingSlot {
     pages: Pages,
     fetched: Event,
 }
@@ -108,7 +108,7 @@ impl Ring {
             let pages = Pages::new(CHUNK_BYTES)?;
             // SAFETY: the pages live as long as the ring, which unpins them before dropping them.
             unsafe { driver.pin(pages.start, CHUNK_BYTES)? };
-            places.push(Place { pages, fetched: driver.event()? });
+            places.push(StagingSlot { pages, fetched: driver.event()? });
         }
         Ok(Ring { places, sent: 0, fetched: 0 })
     }
@@ -159,7 +159,7 @@ impl Ring {
                 }
                 let begin = (number - first) as usize * CHUNK_BYTES;
                 let len = CHUNK_BYTES.min(bytes.len() - begin);
-                let Place { pages, fetched: mark } = &self.places[place];
+                let StagingSlot { pages, fetched: mark } = &self.places[place];
                 // SAFETY: the chunk does not change until its event has been passed.
                 unsafe { driver.upload(target + begin, pages.start.as_ptr(), len, Stream::Upload)? };
                 driver.record(*mark, Stream::Upload)?;
@@ -231,7 +231,7 @@ pub(crate) struct PinnedSource {
     driver: Rc<dyn Driver>,
 }
 
-impl Source for PinnedSource {
+impl BlockSource for PinnedSource {
     type Block = Pages;
 
     fn allocate(&mut self, bytes: usize) -> Result<Pages> {

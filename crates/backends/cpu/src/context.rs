@@ -21,7 +21,7 @@ use crate::ops::signal;
 use crate::simd::Simd;
 use crate::states::States;
 use crate::team::Team;
-use crate::transpose::{Strided, copy_strided_at};
+use crate::transpose::{StridedView, copy_strided_at};
 use crate::weights::Weights;
 
 /// Owned by the engine, lent to one op at a time.
@@ -130,7 +130,7 @@ impl Context {
 
     /// Writes a view's elements contiguously.
     pub(crate) fn copy_view(&self, view: &Tensor, out: &mut [u8]) -> Result<()> {
-        let strided = Strided {
+        let strided = StridedView {
             bytes: view.host_bytes()?,
             element_bytes: view.dtype().size_bytes(),
             dims: view.shape(),
@@ -155,14 +155,14 @@ impl Context {
 pub(crate) struct Arena {
     pages: Arc<Pages>,
     /// The outputs of the current step, in order.
-    announced: Vec<Announced>,
+    announced: Vec<AnnouncedOutput>,
     /// Number of announced outputs that the op has asked for.
     asked: usize,
 }
 
 /// An output that a step is about to produce.
 #[derive(Clone, Copy)]
-pub(crate) struct Announced {
+pub(crate) struct AnnouncedOutput {
     /// Offset in the block; `None` if the output has memory of its own.
     pub(crate) offset: Option<usize>,
     pub(crate) len_bytes: usize,
@@ -179,7 +179,7 @@ impl Arena {
     }
 
     /// Announces the next step's outputs. No live tensor of the graph has bytes at their places.
-    pub(crate) fn announce(&mut self, outputs: impl Iterator<Item = Announced>) {
+    pub(crate) fn announce(&mut self, outputs: impl Iterator<Item = AnnouncedOutput>) {
         self.announced.clear();
         self.announced.extend(outputs);
         self.asked = 0;

@@ -3,18 +3,18 @@
 use std::time::{Duration, Instant};
 
 use panoply_core::op::HostStates;
-use panoply_core::{DeviceInfo, Engine, Finished, Health, Item, MemoryStats, Op};
+use panoply_core::{DeviceInfo, Engine, FinishedOp, Health, Item, MemoryStats, Op};
 
 use crate::context::Context;
 use crate::health::Sensors;
-use crate::ops::together::{Members, Ran, run_batch, run_own};
+use crate::ops::together::{BatchedResult, Members, run_batch, run_own};
 
 /// The engine of the cores of one NUMA node.
 pub(crate) struct CpuEngine {
     info: DeviceInfo,
     context: Context,
     members: Members,
-    finished: Vec<Finished>,
+    finished: Vec<FinishedOp>,
     sensors: Sensors,
 }
 
@@ -31,7 +31,7 @@ impl CpuEngine {
         let result = run_own(&mut item.op, &mut self.context, self.info.id);
         let (Item { token, op }, device_time) = (item, Some(start.elapsed()));
         let (batch_size, bytes_moved, transferred) = (1, 0, None);
-        self.finished.push(Finished { token, op, result, batch_size, bytes_moved, transferred, device_time });
+        self.finished.push(FinishedOp { token, op, result, batch_size, bytes_moved, transferred, device_time });
     }
 }
 
@@ -52,12 +52,12 @@ impl Engine for CpuEngine {
             return;
         }
         let ran = run_batch(batch, &mut self.context, &mut self.members, self.info.id);
-        for (item, Ran { result, batch_size, time }) in batch.drain(..).zip(ran) {
-            self.finished.push(Finished { batch_size, device_time: Some(time), ..Finished::alone(item, result) });
+        for (item, BatchedResult { result, batch_size, time }) in batch.drain(..).zip(ran) {
+            self.finished.push(FinishedOp { batch_size, device_time: Some(time), ..FinishedOp::alone(item, result) });
         }
     }
 
-    fn poll(&mut self, finished: &mut Vec<Finished>, _wait_max: Duration) -> usize {
+    fn poll(&mut self, finished: &mut Vec<FinishedOp>, _wait_max: Duration) -> usize {
         self.context.collect();
         // An op is large, so usually the lists can be swapped instead of copying their contents.
         if finished.is_empty() {

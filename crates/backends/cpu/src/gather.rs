@@ -4,7 +4,7 @@
 //! counts from the end: `-1` is the last element.
 
 use crate::levels::simd_levels;
-use crate::parts::Parts;
+use crate::parts::DisjointSlice;
 use crate::simd::Simd;
 use crate::team::Team;
 
@@ -145,7 +145,7 @@ pub fn take_along(
 fn take_elements<const N: usize>(team: &Team, indices: &Indices<'_>, input: &[u8], output: &mut [u8]) {
     let (input, output) = (input.as_chunks::<N>().0, output.as_chunks_mut::<N>().0);
     let (count, below) = (indices.len(), indices.below);
-    let parts = Parts::new(output);
+    let parts = DisjointSlice::new(output);
     team.run_ranges(parts.len(), TASK_BYTES_MIN / N, &|range| {
         let mut at = range.start;
         while at < range.end {
@@ -183,7 +183,7 @@ unsafe fn pick<const N: usize>(axis: &[[u8; N]], indices: &[u32], to: &mut [[u8;
 fn take_rows(team: &Team, indices: &Indices<'_>, row_bytes: usize, input: &[u8], output: &mut [u8]) {
     let (count, below) = (indices.len(), indices.below);
     let rows = output.len() / row_bytes;
-    let parts = Parts::new(output);
+    let parts = DisjointSlice::new(output);
     team.run_ranges(rows, (TASK_BYTES_MIN / row_bytes).max(1), &|range| {
         for row in range {
             let (outer, nth) = (row / count, row % count);
@@ -223,7 +223,7 @@ fn along_elements<const N: usize>(
     let (input, output) = (input.as_chunks::<N>().0, output.as_chunks_mut::<N>().0);
     let below = indices.below;
     let count = indices.len() / (outer * inner);
-    let parts = Parts::new(output);
+    let parts = DisjointSlice::new(output);
     if inner == 1 {
         // The last axis: all indices of a row pick from one run of elements.
         team.run_ranges(parts.len(), TASK_BYTES_MIN / N, &|range| {

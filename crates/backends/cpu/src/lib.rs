@@ -42,6 +42,6 @@ pub use panoply_cpu_signal::Here;
 
 /// Key pairs and random bytes, made by the calling thread.
 pub mod keys {
-    pub use panoply_cpu_crypto::signature::{Generated, generate};
+    pub use panoply_cpu_crypto::signature::{NewKeyPair, generate};
     pub use panoply_cpu_crypto::{fill_random, fill_random_anew};
 }

@@ -7,7 +7,7 @@
 //! zero gives infinities or NaN.
 
 use crate::levels::simd_levels;
-use crate::parts::Parts;
+use crate::parts::DisjointSlice;
 use crate::pixel::Pixel;
 use crate::simd::Simd;
 use crate::team::Team;
@@ -62,8 +62,8 @@ pub fn normalize<I: Pixel, O: Pixel>(
     }
     let period = affine.channels() * inner;
     assert!(period > 0 && input.len().is_multiple_of(period), "the length must be a whole number of images");
-    let plan = Plan::new(affine, inner);
-    let parts = Parts::new(output);
+    let plan = Coefficients::new(affine, inner);
+    let parts = DisjointSlice::new(output);
     team.run_ranges(input.len(), TASK_ELEMENTS_MIN, &|range| {
         // SAFETY: the ranges are disjoint.
         let output = unsafe { parts.range(range.clone()) };
@@ -72,17 +72,17 @@ pub fn normalize<I: Pixel, O: Pixel>(
 }
 
 /// The coefficients in the order in which the elements need them.
-enum Plan<'a> {
+enum Coefficients<'a> {
     /// Channels are long: each run has one factor and one shift.
     Runs { affine: &'a Affine, inner: usize },
     /// Channels are short: coefficients for every element of some whole periods.
     Table { factor: Vec<f32>, shift: Vec<f32>, period: usize },
 }
 
-impl Plan<'_> {
-    fn new(affine: &Affine, inner: usize) -> Plan<'_> {
+impl Coefficients<'_> {
+    fn new(affine: &Affine, inner: usize) -> Coefficients<'_> {
         if inner >= RUN_MIN || affine.channels() == 1 {
-            return Plan::Runs { affine, inner };
+            return Coefficients::Runs { affine, inner };
         }
         let period = affine.channels() * inner;
         let periods = CHUNK.div_ceil(period) + 1;
@@ -90,7 +90,7 @@ impl Plan<'_> {
             let one: Vec<f32> = figures.iter().flat_map(|figure| std::iter::repeat_n(*figure, inner)).collect();
             one.repeat(periods)
         };
-        Plan::Table { factor: lay_out(&affine.factor), shift: lay_out(&affine.shift), period }
+        Coefficients::Table { factor: lay_out(&affine.factor), shift: lay_out(&affine.shift), period }
     }
 
     /// Processes the elements from `start` on, in chunks.
@@ -123,18 +123,18 @@ impl Plan<'_> {
     /// The number of elements from `at` on that can be processed at once.
     fn run_left(&self, at: usize) -> usize {
         match self {
-            Plan::Runs { affine, inner } if affine.channels() > 1 => inner - at % inner,
+            Coefficients::Runs { affine, inner } if affine.channels() > 1 => inner - at % inner,
             _ => CHUNK,
         }
     }
 
     fn apply(&self, simd: Simd, at: usize, from: &[f32], to: &mut [f32]) {
         match self {
-            Plan::Runs { affine, inner } => {
+            Coefficients::Runs { affine, inner } => {
                 let channel = at / inner % affine.channels();
                 apply_run(simd, from, affine.factor[channel], affine.shift[channel], to);
             }
-            Plan::Table { factor, shift, period } => {
+            Coefficients::Table { factor, shift, period } => {
                 let first = at % period;
                 apply_table(simd, from, &factor[first..first + from.len()], &shift[first..first + from.len()], to);
             }

@@ -30,12 +30,12 @@ impl States {
 }
 
 /// A state taken out of its context. Puts it back when dropped.
-struct TakenOut<'a, T: Any + Send> {
+struct StateGuard<'a, T: Any + Send> {
     state: Option<Box<T>>,
     context: &'a mut Context,
 }
 
-impl<T: Any + Send> Drop for TakenOut<'_, T> {
+impl<T: Any + Send> Drop for StateGuard<'_, T> {
     fn drop(&mut self) {
         if let Some(state) = self.state.take() {
             self.context.states.put(state);
@@ -47,8 +47,8 @@ impl Context {
     /// Lends a state together with the context.
     pub(crate) fn with_state<T: Any + Send + Default, R>(&mut self, run: impl FnOnce(&mut T, &mut Context) -> R) -> R {
         let state = Some(self.states.take());
-        let mut taken = TakenOut { state, context: self };
-        let TakenOut { state, context } = &mut taken;
+        let mut taken = StateGuard { state, context: self };
+        let StateGuard { state, context } = &mut taken;
         run(state.get_or_insert_default(), context)
     }
 }

@@ -1,7 +1,7 @@
 //! The CPU backend against the reference: every case of the suite, on every device of this machine.
 
 use panoply_conformance::{
-    Seeds, cases, check_backend, check_graphs, check_suite_graphs, run_one, vectors, wrong_domains,
+    Seeds, cases, check_backend, check_graphs, check_suite_graphs, few_or_all, run_one, vectors, wrong_domains,
 };
 use panoply_core::{Backend, OpenOptions};
 use panoply_cpu::CpuBackend;
@@ -36,7 +36,7 @@ fn random_graphs_give_the_same_answer_fused_unfused_and_by_the_reference() {
     let backend = CpuBackend::new();
     let device = &backend.discover().unwrap()[0];
     // `PANOPLY_GRAPHS=n` runs n of them.
-    let seeds = Seeds::or_asked(1500, 1500);
+    let seeds = few_or_all(Seeds::or_asked(1500, 1500), Seeds::or_asked(100_000, 100_000));
     let summary = check_graphs(&backend, device, seeds).unwrap();
     assert!(summary.failed.is_empty(), "{summary}");
     assert_eq!((summary.passed as u64, summary.unsupported.len()), (seeds.count, 0));
@@ -46,7 +46,7 @@ fn random_graphs_give_the_same_answer_fused_unfused_and_by_the_reference() {
 fn graphs_of_every_op_of_the_suite_give_the_same_answers_again_and_again() {
     let backend = CpuBackend::new();
     let device = &backend.discover().unwrap()[0];
-    let seeds = Seeds::or_asked(400, 400);
+    let seeds = few_or_all(Seeds::or_asked(400, 400), Seeds::or_asked(4000, 4000));
     let summary = check_suite_graphs(&backend, device, seeds).unwrap();
     assert!(summary.failed.is_empty(), "{summary}");
     assert!(summary.passed as u64 > seeds.count && summary.unsupported.is_empty(), "{:?}", summary.unsupported);

@@ -5,5 +5,6 @@ mod crypto_provider;
 mod degenerate;
 mod graph_faults;
 mod kernels;
+mod large_graphs;
 mod streams;
 mod tails;

@@ -5,7 +5,7 @@ use std::ffi::{CStr, CString, c_int};
 
 use cudarc::nvrtc::{result, sys};
 use panoply_c_gpu::compile::Compiler;
-use panoply_kernels::c::Target;
+use panoply_kernels::c::KernelTarget;
 
 use crate::quirks;
 
@@ -40,8 +40,8 @@ impl Nvrtc {
 }
 
 impl Compiler for Nvrtc {
-    fn target(&self) -> Target {
-        Target::CUDA
+    fn target(&self) -> KernelTarget {
+        KernelTarget::CUDA
     }
 
     fn identity(&self) -> String {

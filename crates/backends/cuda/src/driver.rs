@@ -13,7 +13,7 @@ use panoply_c_gpu::arguments::Arguments;
 use panoply_c_gpu::compile::Compiler;
 use panoply_c_gpu::devices::cache_feature;
 use panoply_c_gpu::driver::{
-    Address, Captured, Captures, ContextHandle, Driver, Event, Function, Launch, Properties, Stream,
+    Address, CapturedGraph, Captures, ContextHandle, Driver, Event, Function, Launch, Properties, Stream,
 };
 use panoply_c_gpu::library::{Convolutions, Products, Sensors, Transforms};
 use panoply_c_gpu::loading;
@@ -482,7 +482,7 @@ impl Captures for CudaDriver {
         self.check(unsafe { result::stream::begin_capture(self.raw(Stream::Compute), mode) })
     }
 
-    fn end(&self) -> Result<Captured> {
+    fn end(&self) -> Result<CapturedGraph> {
         // SAFETY: the stream is the driver's own.
         let graph = unsafe { result::stream::end_capture(self.raw(Stream::Compute)) };
         let graph = graph.map_err(|error| self.error(error))?;
@@ -496,15 +496,15 @@ impl Captures for CudaDriver {
         // SAFETY: the instantiated graph does not need the graph any more.
         let _ = unsafe { sys::cuGraphDestroy(graph) }.result();
         self.check(instantiated)?;
-        NonNull::new(made.cast()).map(Captured).ok_or_else(invalid)
+        NonNull::new(made.cast()).map(CapturedGraph).ok_or_else(invalid)
     }
 
-    unsafe fn replay(&self, captured: Captured) -> Result<()> {
+    unsafe fn replay(&self, captured: CapturedGraph) -> Result<()> {
         // SAFETY: `end` made the graph; the caller vouches for the recorded work.
         self.check(unsafe { sys::cuGraphLaunch(captured.0.as_ptr().cast(), self.raw(Stream::Compute)) }.result())
     }
 
-    fn release(&self, captured: Captured) {
+    fn release(&self, captured: CapturedGraph) {
         // SAFETY: `end` made the graph; it is released once, and no work in flight uses it.
         let _ = unsafe { sys::cuGraphExecDestroy(captured.0.as_ptr().cast()) }.result();
     }

@@ -26,7 +26,7 @@ pub const SIMULATED: Api = Api::new("fpga-sim");
 /// A method to find and open cards.
 pub trait Find: Send + Sync {
     /// Lists the cards, or returns why there are none.
-    fn find(&self) -> Result<Vec<Found>, Absence>;
+    fn find(&self) -> Result<Vec<FoundCard>, Absence>;
 
     /// Opens one of the cards.
     fn open(&self, number: u32) -> Result<Box<dyn Card>, CardError>;
@@ -34,7 +34,7 @@ pub trait Find: Send + Sync {
 
 /// A card that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundCard {
     /// The card's number within its [`Find`].
     pub number: u32,
     /// The card's name.
@@ -43,7 +43,7 @@ pub struct Found {
 
 /// A discovered card: its [`Find`], its number there, and its cores. The position in the list is
 /// the device's index.
-struct Seen {
+struct DiscoveredCard {
     place: usize,
     number: u32,
     identity: Option<Identity>,
@@ -53,7 +53,7 @@ struct Seen {
 pub struct FpgaBackend {
     api: Api,
     places: Vec<Box<dyn Find>>,
-    seen: Mutex<Vec<Seen>>,
+    seen: Mutex<Vec<DiscoveredCard>>,
 }
 
 impl FpgaBackend {
@@ -71,7 +71,7 @@ impl FpgaBackend {
 
     /// Uses one card simulated by Verilator, under the name [`SIMULATED`].
     pub fn simulated() -> FpgaBackend {
-        FpgaBackend::of(SIMULATED, vec![Box::new(Simulated::default())])
+        FpgaBackend::of(SIMULATED, vec![Box::new(VerilatorCard::default())])
     }
 
     /// Uses the simulation if `PANOPLY_FPGA_SIMULATION` is set, and the machine's cards otherwise.
@@ -87,11 +87,11 @@ impl FpgaBackend {
         FpgaBackend { api, places, seen: Mutex::new(Vec::new()) }
     }
 
-    fn describe(&self, place: usize, found: &Found) -> Result<DeviceInfo, CardError> {
+    fn describe(&self, place: usize, found: &FoundCard) -> Result<DeviceInfo, CardError> {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_it = |seen: &Seen| (seen.place, seen.number) == (place, found.number);
+        let is_it = |seen: &DiscoveredCard| (seen.place, seen.number) == (place, found.number);
         let index = seen.iter().position(is_it).unwrap_or_else(|| {
-            seen.push(Seen { place, number: found.number, identity: None });
+            seen.push(DiscoveredCard { place, number: found.number, identity: None });
             seen.len() - 1
         });
         // An identified card is not opened again, because it may be in use.
@@ -140,7 +140,7 @@ impl Backend for FpgaBackend {
     }
 
     fn discover(&self) -> Result<Vec<DeviceInfo>, Absence> {
-        let (mut devices, mut reasons, mut denied) = (Vec::new(), Vec::new(), false);
+        let (mut devices, mut reasons, mut denied, mut forked) = (Vec::new(), Vec::new(), false, false);
         for (place, finder) in self.places.iter().enumerate() {
             match finder.find() {
                 Err(Absence::NoDevice { reason }) => reasons.push(reason),
@@ -148,7 +148,10 @@ impl Backend for FpgaBackend {
                     denied = true;
                     reasons.push(reason);
                 }
-                Err(absence) => reasons.push(absence.to_string()),
+                Err(absence) => {
+                    forked |= absence == Absence::Forked;
+                    reasons.push(absence.to_string());
+                }
                 Ok(found) => found.iter().for_each(|found| match self.describe(place, found) {
                     Ok(info) => devices.push(info),
                     Err(error) => reasons.push(format!("{}: {error}", found.name)),
@@ -159,6 +162,7 @@ impl Backend for FpgaBackend {
         match (devices.is_empty(), denied) {
             (false, _) => Ok(devices),
             (true, true) => Err(Absence::Denied { reason }),
+            (true, false) if forked => Err(Absence::Forked),
             (true, false) => Err(Absence::NoDevice { reason }),
         }
     }
@@ -201,7 +205,7 @@ impl Xdma {
 }
 
 impl Find for Xdma {
-    fn find(&self) -> Result<Vec<Found>, Absence> {
+    fn find(&self) -> Result<Vec<FoundCard>, Absence> {
         let numbers = xdma::numbers(&self.folder);
         let node = |number: &u32| self.folder.join(format!("xdma{number}_user"));
         if let Some(number) = numbers.first() {
@@ -212,9 +216,10 @@ impl Find for Xdma {
         }
         match numbers.is_empty() {
             true => Err(Absence::NoDevice { reason: format!("no xdma*_user in {}", self.folder.display()) }),
-            false => {
-                Ok(numbers.into_iter().map(|number| Found { number, name: format!("XDMA card {number}") }).collect())
-            }
+            false => Ok(numbers
+                .into_iter()
+                .map(|number| FoundCard { number, name: format!("XDMA card {number}") })
+                .collect()),
         }
     }
 
@@ -262,10 +267,10 @@ impl XrtCards {
 const CARDS_MAX: u32 = 64;
 
 impl Find for XrtCards {
-    fn find(&self) -> Result<Vec<Found>, Absence> {
+    fn find(&self) -> Result<Vec<FoundCard>, Absence> {
         match self.xrt()?.cards().min(CARDS_MAX) {
             0 => Err(Absence::NoDevice { reason: "XRT sees no card".to_owned() }),
-            count => Ok((0..count).map(|number| Found { number, name: format!("XRT card {number}") }).collect()),
+            count => Ok((0..count).map(|number| FoundCard { number, name: format!("XRT card {number}") }).collect()),
         }
     }
 
@@ -277,11 +282,11 @@ impl Find for XrtCards {
 
 /// One card simulated by Verilator.
 #[derive(Default)]
-pub struct Simulated {
+pub struct VerilatorCard {
     simulation: OnceLock<Arc<Simulation>>,
 }
 
-impl Simulated {
+impl VerilatorCard {
     /// Returns the simulation's library. Builds it first if necessary.
     pub fn simulation(&self) -> Result<Arc<Simulation>, NoSimulation> {
         let loading = Loading::begin().map_err(|absence| CardError::system("the simulation", absence))?;
@@ -301,11 +306,11 @@ impl Simulated {
     }
 }
 
-impl Find for Simulated {
-    fn find(&self) -> Result<Vec<Found>, Absence> {
+impl Find for VerilatorCard {
+    fn find(&self) -> Result<Vec<FoundCard>, Absence> {
         vendor::check()?;
         self.simulation().map_err(|error| Absence::NoDevice { reason: error.to_string() })?;
-        Ok(vec![Found { number: 0, name: "simulated card (Verilator)".to_owned() }])
+        Ok(vec![FoundCard { number: 0, name: "simulated card (Verilator)".to_owned() }])
     }
 
     fn open(&self, _number: u32) -> Result<Box<dyn Card>, CardError> {

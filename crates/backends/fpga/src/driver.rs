@@ -120,7 +120,7 @@ impl Identity {
 
 /// An answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct CardAnswer {
     /// Clocks from the first beat of the packet's payload to the first beat of the answer's
     /// payload, counted by the card.
     pub clocks: u32,
@@ -129,7 +129,7 @@ pub struct Answer {
 }
 
 /// A packet in flight.
-struct Expected {
+struct ExpectedAnswer {
     header: u64,
     bytes: usize,
 }
@@ -142,7 +142,7 @@ pub struct Driver {
     tag: u16,
     /// Number of packets answered since the reset.
     answered: u32,
-    under_way: VecDeque<Expected>,
+    under_way: VecDeque<ExpectedAnswer>,
     /// Time of the last activity of the card.
     heard: Instant,
     /// How long the driver has waited for the card since then.
@@ -210,7 +210,7 @@ impl Driver {
         packet.extend_from_slice(payload);
         packet.resize(packet.len().next_multiple_of(BEAT_BYTES), 0);
         let bytes = BEAT_BYTES + answer_bytes.next_multiple_of(BEAT_BYTES);
-        let expected = Expected { header: header(ANSWER_MAGIC, 0), bytes };
+        let expected = ExpectedAnswer { header: header(ANSWER_MAGIC, 0), bytes };
         self.card.start(packet, bytes)?;
         if self.under_way.is_empty() {
             (self.heard, self.waited) = (Instant::now(), Duration::ZERO);
@@ -221,7 +221,7 @@ impl Driver {
 
     /// Returns the answer to the oldest packet. `None` if it does not arrive within `wait_max`, an
     /// error if the card has been silent for too long.
-    pub fn finish(&mut self, wait_max: Duration) -> Result<Option<Answer>, CardError> {
+    pub fn finish(&mut self, wait_max: Duration) -> Result<Option<CardAnswer>, CardError> {
         let Some(expected) = self.under_way.front() else { return Ok(None) };
         let left = self.silence_max.saturating_sub(self.heard.elapsed()).max(WAIT_MIN);
         let began = Instant::now();
@@ -236,7 +236,7 @@ impl Driver {
     }
 
     /// Returns `None`, or an error if the card has been silent for too long.
-    fn silent(&mut self) -> Result<Option<Answer>, CardError> {
+    fn silent(&mut self) -> Result<Option<CardAnswer>, CardError> {
         if self.heard.elapsed() < self.silence_max || self.waited < WAIT_MIN.min(self.silence_max) {
             return Ok(None);
         }
@@ -286,7 +286,7 @@ fn reset(card: &mut dyn Card) -> Result<(), CardError> {
     card.write(CONTROL, 0)
 }
 
-fn opened(expected: &Expected, mut answer: Vec<u8>) -> Result<Answer, CardError> {
+fn opened(expected: &ExpectedAnswer, mut answer: Vec<u8>) -> Result<CardAnswer, CardError> {
     let short = CardError::Short { expected: expected.bytes, got: answer.len() };
     let Some(header) = answer.first_chunk::<BEAT_BYTES>().filter(|_| answer.len() == expected.bytes) else {
         return Err(short);
@@ -296,5 +296,5 @@ fn opened(expected: &Expected, mut answer: Vec<u8>) -> Result<Answer, CardError>
         return Err(CardError::Garbled { expected: expected.header, got });
     }
     answer.drain(..BEAT_BYTES);
-    Ok(Answer { clocks: got as u32, payload: answer })
+    Ok(CardAnswer { clocks: got as u32, payload: answer })
 }

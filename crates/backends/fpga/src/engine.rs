@@ -9,17 +9,17 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use panoply_core::{DeviceInfo, Engine, Error, Finished, Health, Item, MemoryStats, Result, Value};
+use panoply_core::{DeviceInfo, Engine, Error, FinishedOp, Health, Item, MemoryStats, Result, Value};
 
 use crate::card::CardError;
-use crate::driver::{Answer, Driver};
-use crate::ops::{self, Pass, Work};
+use crate::driver::{CardAnswer, Driver};
+use crate::ops::{self, CardWork, CorePass};
 
 /// The op that runs on the card.
-struct Running {
+struct CardOp {
     item: Item,
-    work: Box<dyn Work>,
-    pass: Option<Pass>,
+    work: Box<dyn CardWork>,
+    pass: Option<CorePass>,
     /// Index of the current pass.
     number: usize,
     /// Numbers of the pass's packets that were started and answered.
@@ -34,14 +34,14 @@ pub(crate) struct FpgaEngine {
     info: DeviceInfo,
     driver: Driver,
     queue: VecDeque<Item>,
-    running: Option<Running>,
+    running: Option<CardOp>,
     lost: Option<CardError>,
     /// Ops that were finished outside of `poll`.
-    held: Vec<Finished>,
+    held: Vec<FinishedOp>,
 }
 
 /// The result of a step.
-enum Step {
+enum StepOutcome {
     /// The card has not answered yet.
     Waits,
     /// There is more to do.
@@ -56,7 +56,7 @@ impl FpgaEngine {
     }
 
     /// Runs ops until one is finished, the time is up, or nothing is left to do.
-    fn advance(&mut self, finished: &mut Vec<Finished>, wait_max: Duration) {
+    fn advance(&mut self, finished: &mut Vec<FinishedOp>, wait_max: Duration) {
         let began = Instant::now();
         loop {
             if let Some(error) = self.lost.clone() {
@@ -67,24 +67,24 @@ impl FpgaEngine {
             }
             let left = if finished.is_empty() { wait_max.saturating_sub(began.elapsed()) } else { Duration::ZERO };
             match self.step(left) {
-                Ok(Step::GoesOn) => {}
-                Ok(Step::Waits) if left.is_zero() => return,
-                Ok(Step::Waits) => {}
-                Ok(Step::Done(result)) => self.end(*result, finished),
+                Ok(StepOutcome::GoesOn) => {}
+                Ok(StepOutcome::Waits) if left.is_zero() => return,
+                Ok(StepOutcome::Waits) => {}
+                Ok(StepOutcome::Done(result)) => self.end(*result, finished),
                 Err(error) => self.lost = Some(error),
             }
         }
     }
 
     /// Takes the next valid op from the queue. Returns false if there is none.
-    fn begin(&mut self, finished: &mut Vec<Finished>) -> bool {
+    fn begin(&mut self, finished: &mut Vec<FinishedOp>) -> bool {
         while let Some(item) = self.queue.pop_front() {
             match ops::work(self.driver.identity(), &item.op) {
-                Err(error) => finished.push(Finished::alone(item, Err(error))),
+                Err(error) => finished.push(FinishedOp::alone(item, Err(error))),
                 Ok(work) => {
                     let began = Instant::now();
                     let (pass, number, started, answered, bytes_moved) = (None, 0, 0, 0, 0);
-                    self.running = Some(Running { item, work, pass, number, started, answered, bytes_moved, began });
+                    self.running = Some(CardOp { item, work, pass, number, started, answered, bytes_moved, began });
                     return true;
                 }
             }
@@ -93,14 +93,14 @@ impl FpgaEngine {
     }
 
     /// Starts as many packets as fit, and takes one answer if it arrives within `wait_max`.
-    fn step(&mut self, wait_max: Duration) -> Result<Step, CardError> {
-        let Some(running) = &mut self.running else { return Ok(Step::Waits) };
+    fn step(&mut self, wait_max: Duration) -> Result<StepOutcome, CardError> {
+        let Some(running) = &mut self.running else { return Ok(StepOutcome::Waits) };
         let Some(pass) = &running.pass else {
             return match running.work.pass(running.number) {
                 Some(pass) => {
                     self.driver.set_up(pass.core, &pass.registers)?;
                     running.pass = Some(pass);
-                    Ok(Step::GoesOn)
+                    Ok(StepOutcome::GoesOn)
                 }
                 None => self.complete(),
             };
@@ -114,36 +114,36 @@ impl FpgaEngine {
         if running.answered == pass.packets.len() {
             running.pass = None;
             (running.number, running.started, running.answered) = (running.number + 1, 0, 0);
-            return Ok(Step::GoesOn);
+            return Ok(StepOutcome::GoesOn);
         }
-        let Some(Answer { payload, .. }) = self.driver.finish(wait_max)? else { return Ok(Step::Waits) };
+        let Some(CardAnswer { payload, .. }) = self.driver.finish(wait_max)? else { return Ok(StepOutcome::Waits) };
         running.work.take(running.number, running.answered, &payload);
         running.answered += 1;
-        Ok(Step::GoesOn)
+        Ok(StepOutcome::GoesOn)
     }
 
     /// All answers have arrived: confirms them and takes the op's value.
-    fn complete(&mut self) -> Result<Step, CardError> {
+    fn complete(&mut self) -> Result<StepOutcome, CardError> {
         self.driver.confirm()?;
-        let Some(running) = &mut self.running else { return Ok(Step::Waits) };
-        let work = std::mem::replace(&mut running.work, Box::new(Nothing));
-        Ok(Step::Done(Box::new(work.value())))
+        let Some(running) = &mut self.running else { return Ok(StepOutcome::Waits) };
+        let work = std::mem::replace(&mut running.work, Box::new(NoWork));
+        Ok(StepOutcome::Done(Box::new(work.value())))
     }
 
-    fn end(&mut self, result: Result<Value>, finished: &mut Vec<Finished>) {
+    fn end(&mut self, result: Result<Value>, finished: &mut Vec<FinishedOp>) {
         if let Some(running) = self.running.take() {
             let (bytes_moved, device_time) = (running.bytes_moved, Some(running.began.elapsed()));
-            finished.push(Finished { bytes_moved, device_time, ..Finished::alone(running.item, result) });
+            finished.push(FinishedOp { bytes_moved, device_time, ..FinishedOp::alone(running.item, result) });
         }
     }
 
     /// Fails all ops with the loss of the card, the running op first.
-    fn give_up(&mut self, error: &CardError, finished: &mut Vec<Finished>) {
+    fn give_up(&mut self, error: &CardError, finished: &mut Vec<FinishedOp>) {
         let (device, reason) = (self.info.id, error.to_string());
         let running = self.running.take().map(|running| running.item);
         for item in running.into_iter().chain(self.queue.drain(..)) {
             let error = Error::DeviceLost { device, reason: reason.clone() };
-            finished.push(Finished::alone(item, Err(error)));
+            finished.push(FinishedOp::alone(item, Err(error)));
         }
     }
 }
@@ -161,7 +161,7 @@ impl Engine for FpgaEngine {
         self.held = held;
     }
 
-    fn poll(&mut self, finished: &mut Vec<Finished>, wait_max: Duration) -> usize {
+    fn poll(&mut self, finished: &mut Vec<FinishedOp>, wait_max: Duration) -> usize {
         finished.append(&mut self.held);
         self.advance(finished, wait_max);
         self.queue.len() + usize::from(self.running.is_some())
@@ -182,10 +182,10 @@ impl Engine for FpgaEngine {
 }
 
 /// Placeholder for work that was taken out.
-struct Nothing;
+struct NoWork;
 
-impl Work for Nothing {
-    fn pass(&mut self, _number: usize) -> Option<Pass> {
+impl CardWork for NoWork {
+    fn pass(&mut self, _number: usize) -> Option<CorePass> {
         None
     }
 

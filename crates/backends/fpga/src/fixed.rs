@@ -6,7 +6,7 @@
 
 /// A line of integers. Each represents `value · 2^exponent`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line {
+pub struct FixedPointLine {
     /// The integers.
     pub values: Vec<i32>,
     /// The shared exponent.
@@ -14,18 +14,18 @@ pub struct Line {
 }
 
 /// Converts a line to integers of `bits` bits, including the sign.
-pub fn quantized(numbers: &[f32], bits: u32) -> Line {
+pub fn quantized(numbers: &[f32], bits: u32) -> FixedPointLine {
     let finite = |number: &f32| if number.is_finite() { f64::from(*number) } else { 0.0 };
     let largest = numbers.iter().map(finite).fold(0.0_f64, |largest, number| largest.max(number.abs()));
     if largest == 0.0 {
-        return Line { values: vec![0; numbers.len()], exponent: 0 };
+        return FixedPointLine { values: vec![0; numbers.len()], exponent: 0 };
     }
     let limit = (1_i64 << (bits - 1)) - 1;
     // The largest number is less than 2^(its exponent + 1).
     let exponent = exponent_of(largest) + 2 - bits as i32;
     let scale = power_of_two(-exponent);
     let integer = |number: &f32| ((finite(number) * scale).round() as i64).clamp(-limit - 1, limit) as i32;
-    Line { values: numbers.iter().map(integer).collect(), exponent }
+    FixedPointLine { values: numbers.iter().map(integer).collect(), exponent }
 }
 
 /// `value · 2^exponent`, rounded once.
@@ -61,7 +61,7 @@ mod tests {
                 assert!((got - expected).abs() <= scale * 1.2e-7, "{scale}: {got} instead of {expected}");
             }
         }
-        assert_eq!(quantized(&[0.0, f32::NAN], 24), Line { values: vec![0, 0], exponent: 0 });
+        assert_eq!(quantized(&[0.0, f32::NAN], 24), FixedPointLine { values: vec![0, 0], exponent: 0 });
     }
 
     #[test]

@@ -25,5 +25,5 @@ pub mod fixed;
 pub mod map;
 mod ops;
 
-pub use backend::{Find, Found, FpgaBackend, SIMULATED, Simulated, Xdma, XrtCards};
+pub use backend::{Find, FoundCard, FpgaBackend, SIMULATED, VerilatorCard, Xdma, XrtCards};
 pub use ops::affine::Affine;

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use libloading::Library;
 use panoply_c_gpu::compile::Compiler;
 use panoply_core::Absence;
-use panoply_kernels::c::{Dialect, Target};
+use panoply_kernels::c::{Dialect, KernelTarget};
 
 use crate::quirks;
 use crate::runtime::{self, Runtime, first_whole, owned};
@@ -68,8 +68,8 @@ impl Hiprtc {
 }
 
 impl Compiler for Hiprtc {
-    fn target(&self) -> Target {
-        Target { dialect: Dialect::Hip, warp_lanes: self.warp_lanes }
+    fn target(&self) -> KernelTarget {
+        KernelTarget { dialect: Dialect::Hip, warp_lanes: self.warp_lanes }
     }
 
     fn identity(&self) -> String {

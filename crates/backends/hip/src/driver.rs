@@ -13,7 +13,7 @@ use std::time::Duration;
 use panoply_c_gpu::arguments::Arguments;
 use panoply_c_gpu::compile::Compiler;
 use panoply_c_gpu::driver::{
-    Address, Captured, Captures, ContextHandle, Driver, Event, Function, Launch, Properties, Stream,
+    Address, CapturedGraph, Captures, ContextHandle, Driver, Event, Function, Launch, Properties, Stream,
 };
 use panoply_c_gpu::library::{Convolutions, Products, Sensors, Transforms};
 use panoply_core::{DeviceId, DeviceInfo, Error, Result};
@@ -387,7 +387,7 @@ impl Captures for HipDriver {
         self.check(unsafe { (self.functions().hipStreamBeginCapture)(self.raw(Stream::Compute), mode) })
     }
 
-    fn end(&self) -> Result<Captured> {
+    fn end(&self) -> Result<CapturedGraph> {
         let stream = self.raw(Stream::Compute);
         // SAFETY: the driver owns the stream. The call writes one handle.
         let graph = self.made(|graph| unsafe { (self.functions().hipStreamEndCapture)(stream, graph) })?;
@@ -400,15 +400,15 @@ impl Captures for HipDriver {
             self.made(|made| unsafe { (self.functions().hipGraphInstantiate)(made, graph, null_mut(), null_mut(), 0) });
         // SAFETY: the instantiated graph does not need the original.
         let _ = unsafe { (self.functions().hipGraphDestroy)(graph) };
-        NonNull::new(made?).map(Captured).ok_or_else(invalid)
+        NonNull::new(made?).map(CapturedGraph).ok_or_else(invalid)
     }
 
-    unsafe fn replay(&self, captured: Captured) -> Result<()> {
+    unsafe fn replay(&self, captured: CapturedGraph) -> Result<()> {
         // SAFETY: `end` created the handle. The caller vouches for the recorded work.
         self.check(unsafe { (self.functions().hipGraphLaunch)(captured.0.as_ptr(), self.raw(Stream::Compute)) })
     }
 
-    fn release(&self, captured: Captured) {
+    fn release(&self, captured: CapturedGraph) {
         // SAFETY: `end` created the handle. It is released once, and no work in flight uses it.
         let _ = unsafe { (self.functions().hipGraphExecDestroy)(captured.0.as_ptr()) };
     }

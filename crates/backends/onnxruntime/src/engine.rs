@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use panoply_core::{
-    DeviceInfo, Engine, Error, Finished, Health, Item, MemoryStats, ObjectTable, Op, Part, Result, Support, Value,
+    DeviceInfo, Engine, Error, FinishedOp, Health, Item, MemoryStats, ObjectTable, Op, Part, Result, Support, Value,
 };
 
-use crate::library::{Library, Session, Trouble};
+use crate::library::{Library, OnnxRuntimeError, Session};
 use crate::ops::{LoadModel, RunModel, packed};
 
 /// The kind of model objects, for messages.
@@ -19,7 +19,7 @@ pub(crate) struct OnnxRuntimeEngine {
     library: Arc<Library>,
     threads: usize,
     models: ObjectTable<Session>,
-    done: Vec<Finished>,
+    done: Vec<FinishedOp>,
 }
 
 impl OnnxRuntimeEngine {
@@ -52,8 +52,8 @@ impl OnnxRuntimeEngine {
 
 /// Converts an error of ONNX Runtime about a model or its inputs. Callers must fix these errors,
 /// and the device is not at fault.
-fn refused(op: &'static str) -> impl Fn(Trouble) -> Error {
-    move |Trouble(reason)| Error::Unsupported { op, reason: format!("ONNX Runtime says: {reason}") }
+fn refused(op: &'static str) -> impl Fn(OnnxRuntimeError) -> Error {
+    move |OnnxRuntimeError(reason)| Error::Unsupported { op, reason: format!("ONNX Runtime says: {reason}") }
 }
 
 impl Engine for OnnxRuntimeEngine {
@@ -65,11 +65,11 @@ impl Engine for OnnxRuntimeEngine {
         self.models.collect();
         for item in batch.drain(..) {
             let result = self.answer(&item.op);
-            self.done.push(Finished::alone(item, result));
+            self.done.push(FinishedOp::alone(item, result));
         }
     }
 
-    fn poll(&mut self, finished: &mut Vec<Finished>, _wait_max: Duration) -> usize {
+    fn poll(&mut self, finished: &mut Vec<FinishedOp>, _wait_max: Duration) -> usize {
         self.models.collect();
         finished.append(&mut self.done);
         0

@@ -20,11 +20,11 @@ const OUTPUT_BYTES_MAX: usize = 1 << 34;
 
 /// An error of ONNX Runtime or of its loading.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trouble(pub String);
+pub struct OnnxRuntimeError(pub String);
 
-impl Trouble {
-    fn new(what: &str, reason: impl std::fmt::Display) -> Trouble {
-        Trouble(format!("{what}: {reason}"))
+impl OnnxRuntimeError {
+    fn new(what: &str, reason: impl std::fmt::Display) -> OnnxRuntimeError {
+        OnnxRuntimeError(format!("{what}: {reason}"))
     }
 }
 
@@ -62,25 +62,26 @@ pub fn files(named: &Path) -> Vec<PathBuf> {
 
 impl Library {
     /// Loads the library from a file. `None` if the file cannot be loaded.
-    pub fn load(file: &Path) -> Result<Option<Arc<Library>>, Trouble> {
+    pub fn load(file: &Path) -> Result<Option<Arc<Library>>, OnnxRuntimeError> {
         // SAFETY: the user names this file as ONNX Runtime's library. Its initialisers may run.
         let Ok(loaded) = (unsafe { Loaded::new(file) }) else { return Ok(None) };
         // SAFETY: the function has this type in every version of ONNX Runtime.
         let base = unsafe { loaded.get::<unsafe extern "C" fn() -> *const ApiBase>(b"OrtGetApiBase\0") };
-        let base = base.map_err(|error| Trouble::new("OrtGetApiBase", error))?;
+        let base = base.map_err(|error| OnnxRuntimeError::new("OrtGetApiBase", error))?;
         // SAFETY: the function takes no arguments, and its result lives as long as the library.
-        let base = unsafe { base().as_ref() }.ok_or_else(|| Trouble::new("OrtGetApiBase", "it gives nothing"))?;
+        let base =
+            unsafe { base().as_ref() }.ok_or_else(|| OnnxRuntimeError::new("OrtGetApiBase", "it gives nothing"))?;
         // SAFETY: the version is a text that ends with a zero byte and lives as long as the
         // library.
         let version = unsafe { CStr::from_ptr((base.get_version)()) }.to_string_lossy().into_owned();
         // SAFETY: any version is a valid argument. An unknown version returns null.
         let places = unsafe { (base.get_api)(sys::API_VERSION).as_ref() };
         let places = places.ok_or_else(|| {
-            Trouble::new("ONNX Runtime", format!("version {version} has no API {}", sys::API_VERSION))
+            OnnxRuntimeError::new("ONNX Runtime", format!("version {version} has no API {}", sys::API_VERSION))
         })?;
         // SAFETY: this is ONNX Runtime's table of the requested version.
         let table = unsafe { Table::of(places) };
-        let table = table.ok_or_else(|| Trouble::new("ONNX Runtime", "its table has empty places"))?;
+        let table = table.ok_or_else(|| OnnxRuntimeError::new("ONNX Runtime", "its table has empty places"))?;
         let mut library = Library {
             table,
             version,
@@ -93,7 +94,7 @@ impl Library {
         Ok(Some(Arc::new(library)))
     }
 
-    fn prepare(&mut self) -> Result<(), Trouble> {
+    fn prepare(&mut self) -> Result<(), OnnxRuntimeError> {
         let name = c"panoply";
         let (mut environment, mut memory, mut allocator) =
             (std::ptr::null_mut(), std::ptr::null_mut(), std::ptr::null_mut());
@@ -117,7 +118,7 @@ impl Library {
         &self.version
     }
 
-    fn checked(&self, what: &'static str, status: Status) -> Result<(), Trouble> {
+    fn checked(&self, what: &'static str, status: Status) -> Result<(), OnnxRuntimeError> {
         if status.is_null() {
             return Ok(());
         }
@@ -126,7 +127,7 @@ impl Library {
         let text = unsafe { CStr::from_ptr((self.table.message)(status)) }.to_string_lossy().into_owned();
         // SAFETY: as above. The status is released once.
         unsafe { (self.table.release_status)(status) };
-        Err(Trouble::new(what, text))
+        Err(OnnxRuntimeError::new(what, text))
     }
 }
 
@@ -142,15 +143,15 @@ impl Drop for Library {
 }
 
 /// A handle that is released with its owner.
-struct Owned<'l> {
+struct OwnedHandle<'l> {
     library: &'l Library,
     handle: Handle,
     release: unsafe extern "C" fn(Handle),
 }
 
-impl<'l> Owned<'l> {
-    fn new(library: &'l Library, release: unsafe extern "C" fn(Handle)) -> Owned<'l> {
-        Owned { library, handle: std::ptr::null_mut(), release }
+impl<'l> OwnedHandle<'l> {
+    fn new(library: &'l Library, release: unsafe extern "C" fn(Handle)) -> OwnedHandle<'l> {
+        OwnedHandle { library, handle: std::ptr::null_mut(), release }
     }
 
     /// Runs a call that writes the handle.
@@ -158,17 +159,17 @@ impl<'l> Owned<'l> {
         mut self,
         what: &'static str,
         call: impl FnOnce(&Table, *mut Handle) -> Status,
-    ) -> Result<Owned<'l>, Trouble> {
+    ) -> Result<OwnedHandle<'l>, OnnxRuntimeError> {
         let status = call(&self.library.table, &mut self.handle);
         self.library.checked(what, status)?;
         match self.handle.is_null() {
-            true => Err(Trouble::new(what, "it gives nothing")),
+            true => Err(OnnxRuntimeError::new(what, "it gives nothing")),
             false => Ok(self),
         }
     }
 }
 
-impl Drop for Owned<'_> {
+impl Drop for OwnedHandle<'_> {
     fn drop(&mut self) {
         if !self.handle.is_null() {
             // SAFETY: the library created the handle, and it is released once by the function for
@@ -195,12 +196,13 @@ impl Drop for Session {
 
 impl Session {
     /// Loads a model, which may use `threads` threads.
-    pub fn new(library: &Arc<Library>, source: &ModelSource, threads: usize) -> Result<Session, Trouble> {
+    pub fn new(library: &Arc<Library>, source: &ModelSource, threads: usize) -> Result<Session, OnnxRuntimeError> {
         let table = &library.table;
-        let options = Owned::new(library, table.release_options).made("CreateSessionOptions", |table, handle| {
-            // SAFETY: the call writes the handle before it returns.
-            unsafe { (table.create_options)(handle) }
-        })?;
+        let options =
+            OwnedHandle::new(library, table.release_options).made("CreateSessionOptions", |table, handle| {
+                // SAFETY: the call writes the handle before it returns.
+                unsafe { (table.create_options)(handle) }
+            })?;
         let threads = c_int::try_from(threads).unwrap_or(1).max(1);
         // SAFETY: the options are alive.
         library.checked("SetIntraOpNumThreads", unsafe { (table.set_threads)(options.handle, threads) })?;
@@ -215,14 +217,14 @@ impl Session {
                     std::os::windows::ffi::OsStrExt::encode_wide(path.as_os_str()).chain([0]).collect();
                 #[cfg(not(windows))]
                 let path = CString::new(path.as_os_str().as_encoded_bytes())
-                    .map_err(|error| Trouble::new("CreateSession", error))?;
+                    .map_err(|error| OnnxRuntimeError::new("CreateSession", error))?;
                 // SAFETY: environment and options are alive, and the path ends with a zero.
                 unsafe {
                     (table.create_session)(library.environment, path.as_ptr().cast(), options.handle, &mut handle)
                 }
             }
             ModelSource::Bytes(bytes) => {
-                let bytes = bytes.as_slice().map_err(|error| Trouble::new("CreateSessionFromArray", error))?;
+                let bytes = bytes.as_slice().map_err(|error| OnnxRuntimeError::new("CreateSessionFromArray", error))?;
                 let (data, len) = (bytes.as_ptr().cast(), bytes.len());
                 // SAFETY: as above. The library copies the bytes that it keeps before it returns.
                 unsafe { (table.create_session_of_bytes)(library.environment, data, len, options.handle, &mut handle) }
@@ -240,13 +242,13 @@ impl Session {
         what: &'static str,
         count: unsafe extern "C" fn(Handle, *mut usize) -> Status,
         name: unsafe extern "C" fn(Handle, usize, Handle, *mut *mut c_char) -> Status,
-    ) -> Result<Vec<CString>, Trouble> {
+    ) -> Result<Vec<CString>, OnnxRuntimeError> {
         let library = &self.library;
         let mut number = 0;
         // SAFETY: the session is alive, and the call writes the number before it returns.
         library.checked("SessionGetInputCount", unsafe { count(self.handle, &mut number) })?;
         if number > PORTS_MAX {
-            return Err(Trouble::new(what, format!("at most {PORTS_MAX}, got {number}")));
+            return Err(OnnxRuntimeError::new(what, format!("at most {PORTS_MAX}, got {number}")));
         }
         let mut names = Vec::with_capacity(number);
         for place in 0..number {
@@ -255,7 +257,7 @@ impl Session {
             let status = unsafe { name(self.handle, place, library.allocator, &mut text) };
             library.checked("SessionGetInputName", status)?;
             if text.is_null() {
-                return Err(Trouble::new("SessionGetInputName", "a name is missing"));
+                return Err(OnnxRuntimeError::new("SessionGetInputName", "a name is missing"));
             }
             // SAFETY: the text ends with a zero byte. It is copied, then freed by the allocator
             // that created it.
@@ -273,20 +275,23 @@ impl Session {
 
     /// Runs the model on named inputs. The outputs are returned with their names, in the model's
     /// order.
-    pub fn run(&self, inputs: &[(String, ModelArray)]) -> Result<Vec<(String, ModelArray)>, Trouble> {
+    pub fn run(&self, inputs: &[(String, ModelArray)]) -> Result<Vec<(String, ModelArray)>, OnnxRuntimeError> {
         let library = &*self.library;
         let values = inputs.iter().map(|(_, array)| tensor(library, array)).collect::<Result<Vec<_>, _>>()?;
         let names = inputs.iter().map(|(name, _)| CString::new(name.as_str()));
-        let names =
-            names.collect::<Result<Vec<_>, _>>().map_err(|error| Trouble::new("the name of an input", error))?;
+        let names = names
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|error| OnnxRuntimeError::new("the name of an input", error))?;
         let given: Vec<*const c_char> = names.iter().map(|name| name.as_ptr()).collect();
         let wanted: Vec<*const c_char> = self.outputs.iter().map(|name| name.as_ptr()).collect();
         let handles: Vec<Handle> = values.iter().map(|value| value.handle).collect();
-        let options =
-            Owned::new(library, library.table.release_run_options).made("CreateRunOptions", |table, handle| {
+        let options = OwnedHandle::new(library, library.table.release_run_options).made(
+            "CreateRunOptions",
+            |table, handle| {
                 // SAFETY: the call writes the handle before it returns.
                 unsafe { (table.create_run_options)(handle) }
-            })?;
+            },
+        )?;
         let mut made: Vec<Handle> = vec![std::ptr::null_mut(); wanted.len()];
         // SAFETY: the session, the options and all values are alive. There are as many names as
         // values. There are as many output handles as output names, all null, so that the library
@@ -304,7 +309,8 @@ impl Session {
             )
         };
         let release = library.table.release_value;
-        let made: Vec<Owned<'_>> = made.into_iter().map(|handle| Owned { library, handle, release }).collect();
+        let made: Vec<OwnedHandle<'_>> =
+            made.into_iter().map(|handle| OwnedHandle { library, handle, release }).collect();
         library.checked("Run", status)?;
         let named = self.outputs.iter().zip(&made);
         named.map(|(name, value)| Ok((name.to_string_lossy().into_owned(), array(library, value)?))).collect()
@@ -313,10 +319,10 @@ impl Session {
 
 /// Wraps an array as an input value of the library. The value borrows the array's bytes and must
 /// not outlive them.
-fn tensor<'a>(library: &'a Library, array: &'a ModelArray) -> Result<Owned<'a>, Trouble> {
-    let bytes = array.bytes.as_slice().map_err(|error| Trouble::new("an input", error))?;
+fn tensor<'a>(library: &'a Library, array: &'a ModelArray) -> Result<OwnedHandle<'a>, OnnxRuntimeError> {
+    let bytes = array.bytes.as_slice().map_err(|error| OnnxRuntimeError::new("an input", error))?;
     let dims: Vec<i64> = array.dims.iter().map(|dim| i64::try_from(*dim).unwrap_or(i64::MAX)).collect();
-    Owned::new(library, library.table.release_value).made("CreateTensorWithDataAsOrtValue", |table, handle| {
+    OwnedHandle::new(library, library.table.release_value).made("CreateTensorWithDataAsOrtValue", |table, handle| {
         // SAFETY: the library only reads inputs and checks the size against the dimensions. The
         // value is dropped before the bytes.
         unsafe {
@@ -334,18 +340,18 @@ fn tensor<'a>(library: &'a Library, array: &'a ModelArray) -> Result<Owned<'a>, 
 }
 
 /// Copies an output.
-fn array(library: &Library, value: &Owned<'_>) -> Result<ModelArray, Trouble> {
+fn array(library: &Library, value: &OwnedHandle<'_>) -> Result<ModelArray, OnnxRuntimeError> {
     let table = &library.table;
     if value.handle.is_null() {
-        return Err(Trouble::new("an output", "the library made none"));
+        return Err(OnnxRuntimeError::new("an output", "the library made none"));
     }
     let mut kind = 0;
     // SAFETY: the value is alive, and the call writes the number before it returns.
     library.checked("GetValueType", unsafe { (table.value_kind)(value.handle, &mut kind) })?;
     if kind != sys::TENSOR {
-        return Err(Trouble::new("an output", "lists, maps and sparse tensors are not handed on"));
+        return Err(OnnxRuntimeError::new("an output", "lists, maps and sparse tensors are not handed on"));
     }
-    let form = Owned::new(library, table.release_form).made("GetTensorTypeAndShape", |table, handle| {
+    let form = OwnedHandle::new(library, table.release_form).made("GetTensorTypeAndShape", |table, handle| {
         // SAFETY: as above.
         unsafe { (table.tensor_form)(value.handle, handle) }
     })?;
@@ -355,23 +361,23 @@ fn array(library: &Library, value: &Owned<'_>) -> Result<ModelArray, Trouble> {
     // SAFETY: as above.
     library.checked("GetDimensionsCount", unsafe { (table.rank)(form.handle, &mut rank) })?;
     if rank > RANK_MAX {
-        return Err(Trouble::new("an output", format!("at most {RANK_MAX} dimensions, got {rank}")));
+        return Err(OnnxRuntimeError::new("an output", format!("at most {RANK_MAX} dimensions, got {rank}")));
     }
     let mut dims = vec![0_i64; rank];
     // SAFETY: as above. There is space for `rank` numbers.
     library.checked("GetDimensions", unsafe { (table.dims)(form.handle, dims.as_mut_ptr(), rank) })?;
     let dims = dims.iter().map(|dim| usize::try_from(*dim)).collect::<Result<Vec<usize>, _>>();
-    let dims = dims.map_err(|error| Trouble::new("the dimensions of an output", error))?;
+    let dims = dims.map_err(|error| OnnxRuntimeError::new("the dimensions of an output", error))?;
     let size = ModelArray::size_bytes(element_type, &dims);
     let size = size.filter(|size| *size <= OUTPUT_BYTES_MAX && element_type != sys::TEXT);
-    let size =
-        size.ok_or_else(|| Trouble::new("an output", format!("elements of the type {element_type}, {dims:?}")))?;
+    let size = size
+        .ok_or_else(|| OnnxRuntimeError::new("an output", format!("elements of the type {element_type}, {dims:?}")))?;
     let mut data: *mut c_void = std::ptr::null_mut();
     // SAFETY: as above.
     library.checked("GetTensorMutableData", unsafe { (table.tensor_data)(value.handle, &mut data) })?;
     let bytes = match size {
         0 => Vec::new(),
-        _ if data.is_null() => return Err(Trouble::new("an output", "its elements are missing")),
+        _ if data.is_null() => return Err(OnnxRuntimeError::new("an output", "its elements are missing")),
         // SAFETY: a tensor with these dimensions and this element type has `size` bytes there, and
         // nothing else writes to them.
         _ => unsafe { std::slice::from_raw_parts(data.cast::<u8>(), size) }.to_vec(),

@@ -17,16 +17,16 @@ use crate::sys::{self, Functions, Handle, NoCallback, Status, each_function};
 /// A call that fails: its name, how many calls succeed first, what it returns, and whether it then
 /// fails always.
 #[derive(Clone, Copy, Debug)]
-struct Trouble {
+struct InjectedFailure {
     function: &'static str,
     after: u32,
-    says: Says,
+    says: FailureAnswer,
     for_good: bool,
 }
 
 /// The answer of a failing call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Says {
+enum FailureAnswer {
     Error(Status),
     /// Success without having done anything; lists and sizes are reported as the largest number.
     Nonsense,
@@ -34,24 +34,24 @@ enum Says {
 
 /// The current trouble, and the number of calls of its function. Kernels are compiled on other
 /// threads, so this is not thread-local.
-static TROUBLE: Mutex<Option<(Trouble, u32)>> = Mutex::new(None);
+static TROUBLE: Mutex<Option<(InjectedFailure, u32)>> = Mutex::new(None);
 /// Makes these tests run one at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 static OWN: OnceLock<Functions> = OnceLock::new();
 /// The addresses of the command queues that exist.
 static QUEUES: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
-fn make(trouble: Option<Trouble>) {
+fn make(trouble: Option<InjectedFailure>) {
     *TROUBLE.lock().unwrap_or_else(PoisonError::into_inner) = trouble.map(|trouble| (trouble, 0));
 }
 
 /// The answer of a call instead of its execution, if any.
-fn told(function: &str) -> Option<Says> {
+fn told(function: &str) -> Option<FailureAnswer> {
     let mut kept = TROUBLE.lock().unwrap_or_else(PoisonError::into_inner);
     let (trouble, calls) = kept.as_mut().filter(|(trouble, _)| trouble.function == function)?;
     *calls += 1;
     let says = (*calls == trouble.after + 1 || trouble.for_good && *calls > trouble.after + 1).then_some(trouble.says);
-    if says == Some(Says::Error(sys::DEVICE_NOT_AVAILABLE)) {
+    if says == Some(FailureAnswer::Error(sys::DEVICE_NOT_AVAILABLE)) {
         come_to_rest();
     }
     says
@@ -87,31 +87,31 @@ unsafe extern "system" fn queue_released(queue: Handle) -> Status {
 
 /// The return value of a function that failed.
 trait Refusal {
-    fn of(says: Says) -> Self;
+    fn of(says: FailureAnswer) -> Self;
 }
 
 impl Refusal for Status {
-    fn of(says: Says) -> Status {
+    fn of(says: FailureAnswer) -> Status {
         match says {
-            Says::Error(code) => code,
-            Says::Nonsense => sys::SUCCESS,
+            FailureAnswer::Error(code) => code,
+            FailureAnswer::Nonsense => sys::SUCCESS,
         }
     }
 }
 
 /// A null handle without an error code.
 impl Refusal for Handle {
-    fn of(_: Says) -> Handle {
+    fn of(_: FailureAnswer) -> Handle {
         std::ptr::null_mut()
     }
 }
 
 /// Fills an output argument with nonsense, if it receives a count or a size.
-trait Place: Copy {
+trait OutArgument: Copy {
     unsafe fn fill(self) {}
 }
 
-impl Place for *mut usize {
+impl OutArgument for *mut usize {
     unsafe fn fill(self) {
         if !self.is_null() {
             // SAFETY: the caller gives a valid pointer, or null.
@@ -120,7 +120,7 @@ impl Place for *mut usize {
     }
 }
 
-impl Place for *mut u32 {
+impl OutArgument for *mut u32 {
     unsafe fn fill(self) {
         if !self.is_null() {
             // SAFETY: as above.
@@ -129,20 +129,20 @@ impl Place for *mut u32 {
     }
 }
 
-impl Place for u32 {}
-impl Place for u64 {}
-impl Place for usize {}
-impl Place for *mut c_void {}
-impl Place for *mut Handle {}
-impl Place for *mut Status {}
-impl Place for *const c_void {}
-impl Place for *const c_char {}
-impl Place for *const isize {}
-impl Place for *const usize {}
-impl Place for *const Handle {}
-impl Place for *const *const c_char {}
-impl Place for *const *const u8 {}
-impl Place for NoCallback {}
+impl OutArgument for u32 {}
+impl OutArgument for u64 {}
+impl OutArgument for usize {}
+impl OutArgument for *mut c_void {}
+impl OutArgument for *mut Handle {}
+impl OutArgument for *mut Status {}
+impl OutArgument for *const c_void {}
+impl OutArgument for *const c_char {}
+impl OutArgument for *const isize {}
+impl OutArgument for *const usize {}
+impl OutArgument for *const Handle {}
+impl OutArgument for *const *const c_char {}
+impl OutArgument for *const *const u8 {}
+impl OutArgument for NoCallback {}
 
 macro_rules! wrappers {
     ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
@@ -153,7 +153,7 @@ macro_rules! wrappers {
             unsafe extern "system" fn $name($($argument: $type),*) -> $result {
                 match told(stringify!($name)) {
                     Some(says) => {
-                        if says == Says::Nonsense {
+                        if says == FailureAnswer::Nonsense {
                             // SAFETY: the pointers are the caller's own.
                             unsafe { $($argument.fill();)* }
                         }
@@ -190,7 +190,7 @@ fn is_right(sums: &[f32]) -> bool {
 
 /// Runs everything from discovery on with one trouble, and checks the promises in the head of this
 /// file.
-fn survive(trouble: Trouble) {
+fn survive(trouble: InjectedFailure) {
     make(Some(trouble));
     let Ok(library) = Library::load(LOADERS).map(|library| library.altered(fragile)) else { return };
     let Ok(backend) = OpenClBackend::new().with_library(&library) else { return };
@@ -215,36 +215,36 @@ fn survive(trouble: Trouble) {
         Ok(sums) => assert!(is_right(&sums), "{trouble:?}: wrong afterwards: {sums:?}"),
         Err(Error::DeviceLost { .. }) => {}
         // An answer that a driver once gave about a kernel is believed.
-        Err(Error::DeviceFault { .. }) if trouble.says == Says::Nonsense => {}
+        Err(Error::DeviceFault { .. }) if trouble.says == FailureAnswer::Nonsense => {}
         Err(other) => panic!("{trouble:?}: afterwards: {other}"),
     }
 }
 
 /// Tests every suitable function with the ways in which it fails.
-fn every(suits: impl Fn(&str) -> bool, says: Says, afters: &[u32], for_good: bool) {
+fn every(suits: impl Fn(&str) -> bool, says: FailureAnswer, afters: &[u32], for_good: bool) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     if let Err(absence) = OpenClBackend::new().discover() {
         return println!("skipped: {absence}");
     }
     for function in FUNCTIONS.iter().filter(|name| suits(name)) {
-        afters.iter().for_each(|after| survive(Trouble { function, after: *after, says, for_good }));
+        afters.iter().for_each(|after| survive(InjectedFailure { function, after: *after, says, for_good }));
     }
     make(None);
 }
 
 #[test]
 fn memory_may_be_short_in_any_call() {
-    every(|_| true, Says::Error(sys::OUT_OF_HOST_MEMORY), &[0, 3], false);
+    every(|_| true, FailureAnswer::Error(sys::OUT_OF_HOST_MEMORY), &[0, 3], false);
 }
 
 #[test]
 fn a_device_may_be_gone_in_any_call() {
-    every(|_| true, Says::Error(sys::DEVICE_NOT_AVAILABLE), &[0, 3], true);
+    every(|_| true, FailureAnswer::Error(sys::DEVICE_NOT_AVAILABLE), &[0, 3], true);
 }
 
 #[test]
 fn a_driver_may_fail_in_ways_of_its_own() {
-    every(|_| true, Says::Error(-9999), &[1], false);
+    every(|_| true, FailureAnswer::Error(-9999), &[1], false);
 }
 
 /// Tests functions that report counts and sizes, and report nonsense. Functions that run kernels or
@@ -252,5 +252,5 @@ fn a_driver_may_fail_in_ways_of_its_own() {
 #[test]
 fn answers_may_be_of_any_length() {
     let asks = |name: &str| name.starts_with("clGet") && !name.starts_with("clGetEvent");
-    every(asks, Says::Nonsense, &[0, 2], false);
+    every(asks, FailureAnswer::Nonsense, &[0, 2], false);
 }

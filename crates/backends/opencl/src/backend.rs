@@ -15,7 +15,7 @@ use panoply_core::op::compute::ComputeOp;
 
 use crate::calls::{LOADERS, Library};
 use crate::driver::OpenClDriver;
-use crate::platform::{Found, Limits, find};
+use crate::platform::{DiscoveredDevice, Limits, find};
 
 /// If set to 1, devices report how long ops took.
 const TIMES: &str = "PANOPLY_OPENCL_TIMES";
@@ -36,7 +36,7 @@ pub struct OpenClBackend {
 #[derive(Clone)]
 struct Machine {
     library: Arc<Library>,
-    found: Arc<Vec<Found>>,
+    found: Arc<Vec<DiscoveredDevice>>,
 }
 
 impl Default for OpenClBackend {

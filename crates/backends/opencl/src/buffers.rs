@@ -12,23 +12,23 @@ use std::collections::{BTreeMap, HashMap};
 
 use panoply_c_gpu::driver::Address;
 
-use crate::calls::{Buffer, Checked, Context};
+use crate::calls::{Buffer, ClResult, Context};
 
 /// The buffers of one device.
 #[derive(Default)]
 pub(crate) struct Buffers {
     /// The buffers by number, starting at 1: number 0 is the null address.
-    slots: Vec<Option<Slot>>,
+    slots: Vec<Option<BufferSlot>>,
     free: Vec<u32>,
     bytes: u64,
     /// Pinned host memory by start address.
-    pinned: BTreeMap<usize, Pinned>,
-    shared: Option<Shared>,
+    pinned: BTreeMap<usize, PinnedMemory>,
+    shared: Option<SharedBuffer>,
 }
 
 /// The buffer that small allocations share. Returned parts are reused for allocations of the same
 /// size; there are few different sizes.
-struct Shared {
+struct SharedBuffer {
     number: u32,
     bytes: usize,
     /// Number of bytes from the start that were ever lent.
@@ -40,14 +40,14 @@ struct Shared {
 /// Alignment of parts of the shared buffer.
 const SHARED_ALIGN_BYTES: usize = 512;
 
-struct Slot {
+struct BufferSlot {
     buffer: Buffer,
     bytes: usize,
     /// The host memory that the buffer represents.
     host: Option<usize>,
 }
 
-struct Pinned {
+struct PinnedMemory {
     bytes: usize,
     /// Keeps the memory in place, if the driver supports this.
     _kept: Option<Buffer>,
@@ -63,18 +63,18 @@ impl Buffers {
 
     /// Takes over a buffer and returns its address.
     pub(crate) fn insert(&mut self, buffer: Buffer, bytes: usize) -> Address {
-        Address::of_buffer(self.place(Slot { buffer, bytes, host: None }), 0)
+        Address::of_buffer(self.place(BufferSlot { buffer, bytes, host: None }), 0)
     }
 
     /// Takes over a buffer in host memory, which is not counted in `bytes`.
     pub(crate) fn insert_lent(&mut self, buffer: Buffer) -> Address {
-        Address::of_buffer(self.place(Slot { buffer, bytes: 0, host: None }), 0)
+        Address::of_buffer(self.place(BufferSlot { buffer, bytes: 0, host: None }), 0)
     }
 
     /// Takes over the buffer that small allocations share from now on.
     pub(crate) fn share(&mut self, buffer: Buffer, bytes: usize) {
-        let number = self.place(Slot { buffer, bytes, host: None });
-        self.shared = Some(Shared { number, bytes, used: 0, sizes: HashMap::new(), free: HashMap::new() });
+        let number = self.place(BufferSlot { buffer, bytes, host: None });
+        self.shared = Some(SharedBuffer { number, bytes, used: 0, sizes: HashMap::new(), free: HashMap::new() });
     }
 
     /// The start of the shared buffer.
@@ -98,7 +98,7 @@ impl Buffers {
         Some(Address::of_buffer(shared.number, offset as u64))
     }
 
-    fn place(&mut self, slot: Slot) -> u32 {
+    fn place(&mut self, slot: BufferSlot) -> u32 {
         self.bytes += slot.bytes as u64;
         match self.free.pop() {
             Some(number) => {
@@ -128,7 +128,7 @@ impl Buffers {
         }
     }
 
-    fn slot(&self, address: Address) -> Option<(&Slot, usize)> {
+    fn slot(&self, address: Address) -> Option<(&BufferSlot, usize)> {
         let (number, offset) = address.in_buffer();
         let slot = self.slots.get((number as usize).checked_sub(1)?)?.as_ref()?;
         Some((slot, offset as usize))
@@ -147,7 +147,7 @@ impl Buffers {
 
     /// Remembers host memory and holds the buffer that keeps it in place.
     pub(crate) fn pin(&mut self, start: *const u8, bytes: usize, kept: Option<Buffer>) {
-        self.pinned.insert(start as usize, Pinned { bytes, _kept: kept, number: None });
+        self.pinned.insert(start as usize, PinnedMemory { bytes, _kept: kept, number: None });
     }
 
     pub(crate) fn unpin(&mut self, start: *const u8) {
@@ -164,7 +164,7 @@ impl Buffers {
 
     /// The address that represents a byte of pinned memory, with a new buffer if necessary. `None`
     /// if the byte is not pinned.
-    pub(crate) fn pinned_address(&mut self, byte: *const u8, context: &Context) -> Option<Checked<Address>> {
+    pub(crate) fn pinned_address(&mut self, byte: *const u8, context: &Context) -> Option<ClResult<Address>> {
         let (start, pinned) = self.pinned.range(..=byte as usize).next_back()?;
         let (start, bytes, number) = (*start, pinned.bytes, pinned.number);
         let offset = (byte as usize - start) as u64;
@@ -178,7 +178,7 @@ impl Buffers {
             Ok(buffer) => buffer,
             Err(code) => return Some(Err(code)),
         };
-        let number = self.place(Slot { buffer, bytes, host: Some(start) });
+        let number = self.place(BufferSlot { buffer, bytes, host: Some(start) });
         if let Some(pinned) = self.pinned.get_mut(&start) {
             pinned.number = Some(number);
         }

@@ -21,18 +21,18 @@ pub(crate) const LOADERS: &[&str] = &["/System/Library/Frameworks/OpenCL.framewo
 #[cfg(not(any(target_os = "windows", target_os = "macos")))]
 pub(crate) const LOADERS: &[&str] = &["libOpenCL.so.1", "libOpenCL.so"];
 
-pub(crate) type Checked<T> = Result<T, Code>;
+pub(crate) type ClResult<T> = Result<T, Code>;
 
 /// The longest answer in bytes that is believed, and the most platforms, devices or sub-devices.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
 const LISTED_MAX: u32 = 4096;
 
-fn checked(status: Status) -> Checked<()> {
+fn checked(status: Status) -> ClResult<()> {
     if status == sys::SUCCESS { Ok(()) } else { Err(Code(status)) }
 }
 
 /// Asks for the length of an answer, and then for the answer.
-fn answer(mut ask: impl FnMut(usize, *mut c_void, *mut usize) -> Status) -> Checked<Vec<u8>> {
+fn answer(mut ask: impl FnMut(usize, *mut c_void, *mut usize) -> Status) -> ClResult<Vec<u8>> {
     let mut bytes = 0;
     checked(ask(0, null_mut(), &raw mut bytes))?;
     let mut value = room(bytes)?;
@@ -41,12 +41,12 @@ fn answer(mut ask: impl FnMut(usize, *mut c_void, *mut usize) -> Status) -> Chec
 }
 
 /// Memory for an answer of the length that a driver reports.
-fn room(bytes: usize) -> Checked<Vec<u8>> {
+fn room(bytes: usize) -> ClResult<Vec<u8>> {
     if bytes <= ANSWER_BYTES_MAX { Ok(vec![0; bytes]) } else { Err(Code(sys::OUT_OF_HOST_MEMORY)) }
 }
 
 /// Memory for `count` handles.
-fn handles(count: u32) -> Checked<Vec<Handle>> {
+fn handles(count: u32) -> ClResult<Vec<Handle>> {
     if count <= LISTED_MAX { Ok(vec![null_mut(); count as usize]) } else { Err(Code(sys::OUT_OF_HOST_MEMORY)) }
 }
 
@@ -107,7 +107,7 @@ impl Library {
     }
 
     /// Every platform.
-    pub(crate) fn platforms(&self) -> Checked<Vec<Handle>> {
+    pub(crate) fn platforms(&self) -> ClResult<Vec<Handle>> {
         let mut count = 0;
         // SAFETY: writes one number.
         checked(unsafe { (self.functions.clGetPlatformIDs)(0, null_mut(), &raw mut count) })?;
@@ -127,7 +127,7 @@ impl Library {
     }
 
     /// A platform's devices of every kind; an empty list is no error.
-    pub(crate) fn devices(&self, platform: Handle) -> Checked<Vec<Handle>> {
+    pub(crate) fn devices(&self, platform: Handle) -> ClResult<Vec<Handle>> {
         let mut count = 0;
         let ask = self.functions.clGetDeviceIDs;
         // SAFETY: the loader gave the platform; the call writes one number.
@@ -143,7 +143,7 @@ impl Library {
 
     /// Splits a device into sub-devices of `units` compute units each. They are never released: a
     /// process has only a few handles.
-    pub(crate) fn parts(&self, device: Handle, units: u32) -> Checked<Vec<Handle>> {
+    pub(crate) fn parts(&self, device: Handle, units: u32) -> ClResult<Vec<Handle>> {
         let how = [sys::DEVICE_PARTITION_EQUALLY, units as isize, 0];
         let mut count = 0;
         let ask = self.functions.clCreateSubDevices;
@@ -157,7 +157,7 @@ impl Library {
     }
 
     /// A property that a device reports, as bytes.
-    pub(crate) fn device_bytes(&self, device: Handle, what: u32) -> Checked<Vec<u8>> {
+    pub(crate) fn device_bytes(&self, device: Handle, what: u32) -> ClResult<Vec<u8>> {
         // SAFETY: a platform gave the device; the call writes at most `bytes` bytes.
         answer(|bytes, value, needed| unsafe { (self.functions.clGetDeviceInfo)(device, what, bytes, value, needed) })
     }
@@ -194,7 +194,7 @@ macro_rules! owned {
         }
 
         impl $name {
-            fn made(library: &Arc<Library>, make: impl FnOnce(*mut Status) -> Handle) -> Checked<$name> {
+            fn made(library: &Arc<Library>, make: impl FnOnce(*mut Status) -> Handle) -> ClResult<$name> {
                 let mut status = sys::SUCCESS;
                 let handle = make(&raw mut status);
                 checked(status)?;
@@ -232,7 +232,7 @@ owned!(
 
 impl Context {
     /// A context of one device.
-    pub(crate) fn new(library: &Arc<Library>, device: Handle) -> Checked<Context> {
+    pub(crate) fn new(library: &Arc<Library>, device: Handle) -> ClResult<Context> {
         // SAFETY: one device that a platform gave; there is no callback for errors.
         Context::made(library, |status| unsafe {
             (library.functions.clCreateContext)(null(), 1, &raw const device, None, null_mut(), status)
@@ -240,7 +240,7 @@ impl Context {
     }
 
     /// A queue with these properties, such as profiling.
-    pub(crate) fn queue(&self, device: Handle, properties: u64) -> Checked<Queue> {
+    pub(crate) fn queue(&self, device: Handle, properties: u64) -> ClResult<Queue> {
         // SAFETY: the device is the context's.
         Queue::made(&self.library, |status| unsafe {
             (self.library.functions.clCreateCommandQueue)(self.handle, device, properties, status)
@@ -248,7 +248,7 @@ impl Context {
     }
 
     /// Allocates memory of the device.
-    pub(crate) fn buffer(&self, bytes: usize) -> Checked<Buffer> {
+    pub(crate) fn buffer(&self, bytes: usize) -> ClResult<Buffer> {
         // SAFETY: the call names no host memory.
         Buffer::made(&self.library, |status| unsafe {
             (self.library.functions.clCreateBuffer)(self.handle, sys::MEM_READ_WRITE, bytes, null_mut(), status)
@@ -260,7 +260,7 @@ impl Context {
     ///
     /// # Safety
     /// The range must stay allocated for as long as the buffer exists.
-    pub(crate) unsafe fn kept_in_place(&self, start: *mut u8, bytes: usize) -> Checked<Buffer> {
+    pub(crate) unsafe fn kept_in_place(&self, start: *mut u8, bytes: usize) -> ClResult<Buffer> {
         let flags = sys::MEM_READ_WRITE | sys::MEM_USE_HOST_PTR;
         // SAFETY: the caller vouches for the range; no kernel gets the buffer.
         Buffer::made(&self.library, |status| unsafe {
@@ -272,7 +272,7 @@ impl Context {
     ///
     /// # Safety
     /// The range must stay unchanged for as long as the buffer exists.
-    pub(crate) unsafe fn host_buffer(&self, start: *const u8, bytes: usize) -> Checked<Buffer> {
+    pub(crate) unsafe fn host_buffer(&self, start: *const u8, bytes: usize) -> ClResult<Buffer> {
         let flags = sys::MEM_READ_ONLY | sys::MEM_USE_HOST_PTR;
         // SAFETY: the caller vouches for the range, which kernels do not write.
         Buffer::made(&self.library, |status| unsafe {
@@ -281,7 +281,7 @@ impl Context {
     }
 
     /// A program from its text.
-    pub(crate) fn program_of_text(&self, source: &str) -> Checked<Program> {
+    pub(crate) fn program_of_text(&self, source: &str) -> ClResult<Program> {
         let (start, len) = (source.as_ptr().cast(), source.len());
         // SAFETY: one text with its length, which is read during the call.
         Program::made(&self.library, |status| unsafe {
@@ -290,7 +290,7 @@ impl Context {
     }
 
     /// A program from a driver's binary.
-    pub(crate) fn program_of_binary(&self, device: Handle, binary: &[u8]) -> Checked<Program> {
+    pub(crate) fn program_of_binary(&self, device: Handle, binary: &[u8]) -> ClResult<Program> {
         let (start, len, mut own) = (binary.as_ptr(), binary.len(), sys::SUCCESS);
         // SAFETY: one device of the context, and one binary with its length, which is read during
         // the call.
@@ -366,7 +366,7 @@ impl Program {
     }
 
     /// One of the program's kernels.
-    pub(crate) fn kernel(&self, name: &CStr) -> Checked<Kernel> {
+    pub(crate) fn kernel(&self, name: &CStr) -> ClResult<Kernel> {
         // SAFETY: the name ends with zero.
         Kernel::made(&self.library, |status| unsafe {
             (self.library.functions.clCreateKernel)(self.handle, name.as_ptr(), status)
@@ -376,7 +376,7 @@ impl Program {
 
 impl Kernel {
     /// Number of the kernel's arguments.
-    pub(crate) fn arguments(&self) -> Checked<usize> {
+    pub(crate) fn arguments(&self) -> ClResult<usize> {
         let mut count = 0_u32;
         // SAFETY: writes one number.
         checked(unsafe {
@@ -388,7 +388,7 @@ impl Kernel {
 
     /// A property of the kernel on a device: `KERNEL_WORK_GROUP_SIZE`, `KERNEL_LOCAL_MEM_SIZE`, or
     /// `KERNEL_COMPILE_WORK_GROUP_SIZE` along the first axis.
-    pub(crate) fn on_device(&self, device: Handle, what: u32) -> Checked<u64> {
+    pub(crate) fn on_device(&self, device: Handle, what: u32) -> ClResult<u64> {
         // SAFETY: writes at most `bytes` bytes.
         let told = answer(|bytes, value, needed| unsafe {
             (self.library.functions.clGetKernelWorkGroupInfo)(self.handle, device, what, bytes, value, needed)
@@ -396,25 +396,25 @@ impl Kernel {
         told.map(|told| number(&told))
     }
 
-    fn set(&self, index: usize, bytes: usize, value: *const c_void) -> Checked<()> {
+    fn set(&self, index: usize, bytes: usize, value: *const c_void) -> ClResult<()> {
         // SAFETY: the value has `bytes` bytes, or is block memory, of which only the size is given;
         // the driver compares the size with the kernel's.
         checked(unsafe { (self.library.functions.clSetKernelArg)(self.handle, index as u32, bytes, value) })
     }
 
     /// Sets an argument to a buffer, or to null.
-    pub(crate) fn set_buffer(&self, index: usize, buffer: Option<&Buffer>) -> Checked<()> {
+    pub(crate) fn set_buffer(&self, index: usize, buffer: Option<&Buffer>) -> ClResult<()> {
         let handle = buffer.map_or(null_mut(), |buffer| buffer.handle);
         self.set(index, size_of::<Handle>(), (&raw const handle).cast())
     }
 
     /// Sets an argument to a value, in whole words.
-    pub(crate) fn set_words(&self, index: usize, words: &[u64]) -> Checked<()> {
+    pub(crate) fn set_words(&self, index: usize, words: &[u64]) -> ClResult<()> {
         self.set(index, size_of_val(words), words.as_ptr().cast())
     }
 
     /// Sets an argument to block memory of this size.
-    pub(crate) fn set_shared(&self, index: usize, bytes: usize) -> Checked<()> {
+    pub(crate) fn set_shared(&self, index: usize, bytes: usize) -> ClResult<()> {
         self.set(index, bytes, null())
     }
 }
@@ -429,7 +429,7 @@ pub(crate) struct Range<'a> {
 
 impl Queue {
     /// Submits the queued commands, so that they begin.
-    pub(crate) fn flush(&self) -> Checked<()> {
+    pub(crate) fn flush(&self) -> ClResult<()> {
         // SAFETY: the queue exists.
         checked(unsafe { (self.library.functions.clFlush)(self.handle) })
     }
@@ -437,7 +437,7 @@ impl Queue {
     /// Waits for all queued commands. If the wait fails, for example for lack of memory, it is
     /// repeated once, because commands in flight should end before their memory is reused. The
     /// error is returned all the same.
-    pub(crate) fn finish(&self) -> Checked<()> {
+    pub(crate) fn finish(&self) -> ClResult<()> {
         // SAFETY: the queue exists.
         let wait = || checked(unsafe { (self.library.functions.clFinish)(self.handle) });
         wait().inspect_err(|_| {
@@ -446,7 +446,7 @@ impl Queue {
     }
 
     /// Queues a command and returns its event.
-    fn command(&self, queue: impl FnOnce(*mut Handle) -> Status) -> Checked<Event> {
+    fn command(&self, queue: impl FnOnce(*mut Handle) -> Status) -> ClResult<Event> {
         let mut handle = null_mut();
         checked(queue(&raw mut handle))?;
         Event::made(&self.library, |_| handle).inspect_err(|_| {
@@ -460,7 +460,7 @@ impl Queue {
     ///
     /// # Safety
     /// Its buffers must stay valid for its reads and writes until it has run.
-    pub(crate) unsafe fn launch(&self, kernel: &Kernel, global: [usize; 3], local: [usize; 3]) -> Checked<Event> {
+    pub(crate) unsafe fn launch(&self, kernel: &Kernel, global: [usize; 3], local: [usize; 3]) -> ClResult<Event> {
         let call = self.library.functions.clEnqueueNDRangeKernel;
         let (global, local) = (global.as_ptr(), local.as_ptr());
         // SAFETY: three axes, as the call says; the caller vouches for the rest.
@@ -471,7 +471,7 @@ impl Queue {
     ///
     /// # Safety
     /// The target must have room, and must not be read, until the queue has passed this point.
-    pub(crate) unsafe fn read(&self, target: *mut u8, from: Range<'_>) -> Checked<Event> {
+    pub(crate) unsafe fn read(&self, target: *mut u8, from: Range<'_>) -> ClResult<Event> {
         let Range { buffer, offset, bytes } = from;
         // SAFETY: the driver checks the range of the buffer; the caller vouches for the host's.
         self.command(|event| unsafe {
@@ -484,7 +484,7 @@ impl Queue {
     ///
     /// # Safety
     /// The source must stay unchanged until the queue has passed this point.
-    pub(crate) unsafe fn write(&self, to: Range<'_>, source: *const u8) -> Checked<Event> {
+    pub(crate) unsafe fn write(&self, to: Range<'_>, source: *const u8) -> ClResult<Event> {
         let Range { buffer, offset, bytes } = to;
         // SAFETY: as above.
         self.command(|event| unsafe {
@@ -494,7 +494,7 @@ impl Queue {
     }
 
     /// Queues a copy within the device.
-    pub(crate) fn copy(&self, to: Range<'_>, from: Range<'_>) -> Checked<Event> {
+    pub(crate) fn copy(&self, to: Range<'_>, from: Range<'_>) -> ClResult<Event> {
         // SAFETY: the driver checks both ranges.
         self.command(|event| unsafe {
             let call = self.library.functions.clEnqueueCopyBuffer;
@@ -504,7 +504,7 @@ impl Queue {
     }
 
     /// Queues a fill of memory with one byte.
-    pub(crate) fn fill(&self, to: Range<'_>, byte: u8) -> Checked<Event> {
+    pub(crate) fn fill(&self, to: Range<'_>, byte: u8) -> ClResult<Event> {
         let Range { buffer, offset, bytes } = to;
         // SAFETY: a pattern of one byte, which is read during the call; the driver checks the
         // range.
@@ -515,7 +515,7 @@ impl Queue {
     }
 
     /// Makes later commands of this queue wait for a command of another queue.
-    pub(crate) fn wait_for(&self, other: &Event) -> Checked<Event> {
+    pub(crate) fn wait_for(&self, other: &Event) -> ClResult<Event> {
         let handle = other.handle;
         // SAFETY: one event, which the driver retains itself.
         self.command(|event| unsafe {
@@ -527,7 +527,7 @@ impl Queue {
 
 impl Event {
     /// Whether the command has ended. The error belongs to this command, or to an earlier one.
-    pub(crate) fn is_past(&self) -> Checked<bool> {
+    pub(crate) fn is_past(&self) -> ClResult<bool> {
         let mut state: Status = 0;
         // SAFETY: writes one number.
         checked(unsafe {
@@ -539,16 +539,16 @@ impl Event {
     }
 
     /// The start of the command, in nanoseconds of the device's clock.
-    pub(crate) fn began_at(&self) -> Checked<u64> {
+    pub(crate) fn began_at(&self) -> ClResult<u64> {
         self.time(sys::PROFILING_COMMAND_START)
     }
 
     /// The end of the command, in nanoseconds of the device's clock.
-    pub(crate) fn ended_at(&self) -> Checked<u64> {
+    pub(crate) fn ended_at(&self) -> ClResult<u64> {
         self.time(sys::PROFILING_COMMAND_END)
     }
 
-    fn time(&self, what: u32) -> Checked<u64> {
+    fn time(&self, what: u32) -> ClResult<u64> {
         let mut time = 0_u64;
         // SAFETY: writes one number.
         checked(unsafe {

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use panoply_c_gpu::compile::Compiler;
-use panoply_kernels::c::Target;
+use panoply_kernels::c::KernelTarget;
 
 use crate::calls::{Context, Program};
 use crate::platform::{DeviceHandle, Facts};
@@ -91,7 +91,7 @@ impl ProgramCompiler {
 }
 
 impl Compiler for ProgramCompiler {
-    fn target(&self) -> Target {
+    fn target(&self) -> KernelTarget {
         self.warps.target()
     }
 

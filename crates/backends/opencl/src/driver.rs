@@ -18,10 +18,10 @@ use panoply_kernels::c::OPENCL_ENTRY_PREFIX;
 
 use crate::backend::unavailable;
 use crate::buffers::Buffers;
-use crate::calls::{self, Buffer, Checked, Code, Context, Kernel, Library, Program, Queue, Range};
+use crate::calls::{self, Buffer, ClResult, Code, Context, Kernel, Library, Program, Queue, Range};
 use crate::compiler::ProgramCompiler;
-use crate::marks::{Line, Marks};
-use crate::platform::{DeviceHandle, Facts, Found};
+use crate::marks::{MarkedQueue, Marks};
+use crate::platform::{DeviceHandle, DiscoveredDevice, Facts};
 use crate::sys;
 use crate::warps::{TRIAL_THREADS, Warps};
 
@@ -41,13 +41,13 @@ pub(crate) struct OpenClDriver {
     facts: Facts,
     properties: Properties,
     context: Arc<Context>,
-    lines: [Line; 3],
+    lines: [MarkedQueue; 3],
     tells_times: bool,
     compiler: Arc<ProgramCompiler>,
     buffers: RefCell<Buffers>,
     marks: Marks,
     /// Copies of unpinned host memory, with the commands after which they may be freed.
-    parcels: RefCell<VecDeque<Parcel>>,
+    parcels: RefCell<VecDeque<HostCopy>>,
     /// Loaded kernels, by their addresses.
     loaded: RefCell<HashSet<NonNull<c_void>>>,
 }
@@ -59,10 +59,10 @@ const SHARED_MEMORY_SHARE: u64 = 64;
 const SHARED_PART_BYTES_MAX: usize = 1 << 20;
 
 /// A copy of host memory, and the command that reads it.
-type Parcel = (Box<[u8]>, Rc<calls::Event>);
+type HostCopy = (Box<[u8]>, Rc<calls::Event>);
 
 /// A kernel, and the limits of its launches.
-struct Loaded {
+struct LoadedKernel {
     kernel: Kernel,
     arguments: usize,
     /// The most threads of a block, and the threads that the kernel's text demands (0 if none).
@@ -77,7 +77,7 @@ struct Loaded {
 impl OpenClDriver {
     /// Opens a device. With `timed` it reports how long commands took, which makes launches slower
     /// with some drivers.
-    pub(crate) fn open(library: &Arc<Library>, found: &Found, timed: bool) -> Result<OpenClDriver> {
+    pub(crate) fn open(library: &Arc<Library>, found: &DiscoveredDevice, timed: bool) -> Result<OpenClDriver> {
         let (id, handle, facts) = (found.info.id, found.handle, found.facts.clone());
         let failed = |code: Code| unavailable(id, code.to_string());
         let context = Arc::new(Context::new(library, handle.0).map_err(failed)?);
@@ -86,7 +86,7 @@ impl OpenClDriver {
         let queues = [queue()?, queue()?, queue()?];
         let warps = *found.warps.get_or_init(|| find_warps(library, handle, &facts));
         let mut number = 0..;
-        let lines = queues.map(|queue| Line::new(queue, number.next().unwrap_or(0)));
+        let lines = queues.map(|queue| MarkedQueue::new(queue, number.next().unwrap_or(0)));
         let properties = Properties {
             multiprocessors: facts.units,
             shared_bytes_max: u32::try_from(facts.shared_bytes_max).unwrap_or(u32::MAX),
@@ -113,16 +113,20 @@ impl OpenClDriver {
         })
     }
 
-    fn line(&self, stream: Stream) -> &Line {
+    fn line(&self, stream: Stream) -> &MarkedQueue {
         &self.lines[stream as usize]
     }
 
     /// Queues a command.
-    fn push(&self, stream: Stream, command: impl FnOnce(&Queue) -> Checked<calls::Event>) -> Checked<Rc<calls::Event>> {
+    fn push(
+        &self,
+        stream: Stream,
+        command: impl FnOnce(&Queue) -> ClResult<calls::Event>,
+    ) -> ClResult<Rc<calls::Event>> {
         self.line(stream).push(&self.marks, command)
     }
 
-    fn check<T>(&self, result: Checked<T>) -> Result<T> {
+    fn check<T>(&self, result: ClResult<T>) -> Result<T> {
         result.map_err(|code| self.error(code))
     }
 
@@ -174,14 +178,14 @@ impl OpenClDriver {
     }
 
     /// Calls `call` with the part of a buffer that begins at `at`.
-    fn with_range<T>(&self, at: Address, bytes: usize, call: impl FnOnce(Range<'_>) -> Checked<T>) -> Result<T> {
+    fn with_range<T>(&self, at: Address, bytes: usize, call: impl FnOnce(Range<'_>) -> ClResult<T>) -> Result<T> {
         let buffers = self.buffers.borrow();
         let Some((buffer, offset)) = buffers.find(at) else { return Err(self.fault(format!("no memory at {at:x}"))) };
         self.check(call(Range { buffer, offset, bytes }))
     }
 
     /// Sets a kernel's arguments. Returns the words of pinned memory among them.
-    fn set_arguments(&self, loaded: &Loaded, launch: &Launch, arguments: &Arguments) -> Result<Vec<Address>> {
+    fn set_arguments(&self, loaded: &LoadedKernel, launch: &Launch, arguments: &Arguments) -> Result<Vec<Address>> {
         let (buffers, mut pinned, mut index) = (self.buffers.borrow(), Vec::new(), 0);
         for argument in arguments.each() {
             match argument {
@@ -213,7 +217,7 @@ impl OpenClDriver {
     }
 
     /// Checks that the driver lets this kernel have a block of this size.
-    fn check_block(&self, loaded: &Loaded, launch: &Launch) -> Result<()> {
+    fn check_block(&self, loaded: &LoadedKernel, launch: &Launch) -> Result<()> {
         let threads: u64 = launch.block.iter().map(|size| u64::from(*size)).product();
         let shared = loaded.shared_bytes.saturating_add(u64::from(launch.shared_bytes));
         // A driver that compiled a text for a block size must launch such blocks, even if it
@@ -301,7 +305,7 @@ impl Driver for OpenClDriver {
         let threads_demanded = told(sys::KERNEL_COMPILE_WORK_GROUP_SIZE);
         let (name, _program) = (name.to_owned(), program);
         let loaded =
-            Box::new(Loaded { kernel, arguments, threads_max, threads_demanded, shared_bytes, name, _program });
+            Box::new(LoadedKernel { kernel, arguments, threads_max, threads_demanded, shared_bytes, name, _program });
         let place = NonNull::from(Box::leak(loaded)).cast();
         self.loaded.borrow_mut().insert(place);
         Ok(Function(place))
@@ -311,7 +315,7 @@ impl Driver for OpenClDriver {
         if self.loaded.borrow_mut().remove(&function.0) {
             // SAFETY: a box that `load` leaked, which is taken back once; it is not launched any
             // more.
-            drop(unsafe { Box::from_raw(function.0.cast::<Loaded>().as_ptr()) });
+            drop(unsafe { Box::from_raw(function.0.cast::<LoadedKernel>().as_ptr()) });
         }
     }
 
@@ -323,7 +327,7 @@ impl Driver for OpenClDriver {
         stream: Stream,
     ) -> Result<()> {
         // SAFETY: a box that `load` leaked, and that `unload` takes back after the last launch.
-        let loaded = unsafe { function.0.cast::<Loaded>().as_ref() };
+        let loaded = unsafe { function.0.cast::<LoadedKernel>().as_ref() };
         self.check_block(loaded, launch)?;
         let pinned = self.set_arguments(loaded, launch, arguments)?;
         self.exchange(&pinned, stream, true)?;

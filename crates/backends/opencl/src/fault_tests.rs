@@ -16,7 +16,7 @@ use panoply_kernels::c::Kernel;
 use crate::OpenClBackend;
 use crate::calls::{Context, LOADERS, Library};
 use crate::compiler::ProgramCompiler;
-use crate::platform::{Found, Limits, find};
+use crate::platform::{DiscoveredDevice, Limits, find};
 use crate::sys::{self, Functions, Handle, NoCallback, Status};
 use crate::warps::Warps;
 
@@ -274,7 +274,7 @@ pub(crate) fn compiler_for(warps: Warps) -> Option<ProgramCompiler> {
 
 fn first_compiler(text_only: bool, warps: Warps) -> Option<ProgramCompiler> {
     let library = Library::load(LOADERS).ok()?;
-    let found: Vec<Found> = match find(&library, &Limits::default()) {
+    let found: Vec<DiscoveredDevice> = match find(&library, &Limits::default()) {
         Ok(found) => found,
         Err(absence) => {
             println!("skipped: {absence}");

@@ -12,7 +12,7 @@ use std::rc::Rc;
 
 use panoply_c_gpu::driver::Event;
 
-use crate::calls::{self, Checked, Queue};
+use crate::calls::{self, ClResult, Queue};
 
 /// The marks of one driver. They live as long as this list.
 #[derive(Default)]
@@ -36,12 +36,12 @@ pub(crate) struct Mark {
 impl Mark {
     /// The start of the first command after the mark, in nanoseconds of the device's clock; `None`
     /// if there is none.
-    pub(crate) fn began_at(&self) -> Option<Checked<u64>> {
+    pub(crate) fn began_at(&self) -> Option<ClResult<u64>> {
         self.after.borrow().as_ref().map(|event| event.began_at())
     }
 
     /// The end of the last command before the mark; `None` if there is none.
-    pub(crate) fn ended_at(&self) -> Option<Checked<u64>> {
+    pub(crate) fn ended_at(&self) -> Option<ClResult<u64>> {
         self.before.borrow().as_ref().map(|event| event.ended_at())
     }
 }
@@ -64,7 +64,7 @@ impl Marks {
 }
 
 /// A queue with the state that its marks need.
-pub(crate) struct Line {
+pub(crate) struct MarkedQueue {
     queue: Queue,
     number: usize,
     last: RefCell<Option<Rc<calls::Event>>>,
@@ -77,18 +77,18 @@ pub(crate) struct Line {
     is_flushed: Cell<bool>,
 }
 
-impl Line {
-    pub(crate) fn new(queue: Queue, number: usize) -> Line {
+impl MarkedQueue {
+    pub(crate) fn new(queue: Queue, number: usize) -> MarkedQueue {
         let (last, set, queued, over) = (RefCell::default(), RefCell::default(), Cell::new(0), Cell::new(0));
-        Line { queue, number, last, queued, over, set, is_flushed: Cell::new(true) }
+        MarkedQueue { queue, number, last, queued, over, set, is_flushed: Cell::new(true) }
     }
 
     /// Queues a command.
     pub(crate) fn push(
         &self,
         marks: &Marks,
-        command: impl FnOnce(&Queue) -> Checked<calls::Event>,
-    ) -> Checked<Rc<calls::Event>> {
+        command: impl FnOnce(&Queue) -> ClResult<calls::Event>,
+    ) -> ClResult<Rc<calls::Event>> {
         let event = Rc::new(command(&self.queue)?);
         self.is_flushed.set(false);
         self.queued.set(self.queued.get() + 1);
@@ -118,7 +118,7 @@ impl Line {
 
     /// Whether a mark of this queue has been passed. If the newest command has ended, all before it
     /// have, so one question answers for all of them.
-    pub(crate) fn is_past(&self, mark: &Mark) -> Checked<bool> {
+    pub(crate) fn is_past(&self, mark: &Mark) -> ClResult<bool> {
         if mark.place.get() <= self.over.get() {
             return Ok(true);
         }
@@ -136,7 +136,7 @@ impl Line {
     /// Submits the queued commands, so that they begin. If the driver fails, for example for lack
     /// of memory, waits for the queue instead: some commands may be in flight, and their memory
     /// must not be reused.
-    pub(crate) fn flush(&self) -> Checked<()> {
+    pub(crate) fn flush(&self) -> ClResult<()> {
         if !self.is_flushed.get() {
             self.queue.flush().or_else(|_| self.queue.finish())?;
             self.is_flushed.set(true);
@@ -145,7 +145,7 @@ impl Line {
     }
 
     /// Waits for all queued commands.
-    pub(crate) fn finish(&self) -> Checked<()> {
+    pub(crate) fn finish(&self) -> ClResult<()> {
         self.is_flushed.set(true);
         self.queue.finish()
     }

@@ -40,7 +40,7 @@ pub struct Limits {
 }
 
 /// A device that can be opened.
-pub(crate) struct Found {
+pub(crate) struct DiscoveredDevice {
     pub(crate) handle: DeviceHandle,
     pub(crate) info: DeviceInfo,
     pub(crate) facts: Facts,
@@ -97,7 +97,7 @@ impl Facts {
 }
 
 /// Returns every device that can run the kernels, or the reason why there is none.
-pub(crate) fn find(library: &Arc<Library>, limits: &Limits) -> Result<Vec<Found>, Absence> {
+pub(crate) fn find(library: &Arc<Library>, limits: &Limits) -> Result<Vec<DiscoveredDevice>, Absence> {
     let _alone = FINDING.lock().unwrap_or_else(PoisonError::into_inner);
     let platforms = library.platforms().map_err(|code| match code.0 {
         sys::PLATFORM_NOT_FOUND => Absence::NoDevice {
@@ -119,7 +119,7 @@ pub(crate) fn find(library: &Arc<Library>, limits: &Limits) -> Result<Vec<Found>
         };
         for device in devices.into_iter().flat_map(|device| parts(library, device, limits)) {
             let id = DeviceId { api: Api::OPENCL, index: found.len() as u32 };
-            match Found::new(library, device, id, (&name, &version), limits) {
+            match DiscoveredDevice::new(library, device, id, (&name, &version), limits) {
                 Ok(device) => found.push(device),
                 Err(reason) => unfit.push(reason),
             }
@@ -144,7 +144,7 @@ fn parts(library: &Library, device: Handle, limits: &Limits) -> Vec<Handle> {
     }
 }
 
-impl Found {
+impl DiscoveredDevice {
     /// Queries a device. The error is the reason why it cannot be used.
     fn new(
         library: &Library,
@@ -152,7 +152,7 @@ impl Found {
         id: DeviceId,
         (platform, platform_version): (&str, &str),
         limits: &Limits,
-    ) -> Result<Found, String> {
+    ) -> Result<DiscoveredDevice, String> {
         let (text, number) = (|what| library.device_text(device, what), |what| library.device_number(device, what));
         let name = text(sys::DEVICE_NAME);
         let facts = Facts::new(library, device, (platform, platform_version), &name, limits);
@@ -186,7 +186,7 @@ impl Found {
         let runs = |domain: &Domain| facts.has_f64 || *domain != Domain::Graph;
         let domains = panoply_c_gpu::ops::DOMAINS.iter().copied().filter(runs).collect();
         info.capabilities = Capabilities { domains, features };
-        Ok(Found { handle: DeviceHandle(device), info, facts, warps: OnceLock::new() })
+        Ok(DiscoveredDevice { handle: DeviceHandle(device), info, facts, warps: OnceLock::new() })
     }
 }
 

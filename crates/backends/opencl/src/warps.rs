@@ -2,7 +2,7 @@
 //! of drivers are tried on the device before use. If a driver does not compile a way, or its lanes
 //! are not in the threads' order, the next way is tried.
 
-use panoply_kernels::c::{Dialect, Kernel, Target};
+use panoply_kernels::c::{Dialect, Kernel, KernelTarget};
 
 use crate::platform::Facts;
 
@@ -47,8 +47,8 @@ impl Warps {
     }
 
     /// The target for kernel texts.
-    pub(crate) fn target(self) -> Target {
-        Target { dialect: Dialect::OpenCl, warp_lanes: self.lanes }
+    pub(crate) fn target(self) -> KernelTarget {
+        KernelTarget { dialect: Dialect::OpenCl, warp_lanes: self.lanes }
     }
 }
 

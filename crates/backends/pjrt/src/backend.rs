@@ -16,7 +16,7 @@ use crate::cache::Programs;
 use crate::client::{Client, Device};
 use crate::engine::PjrtEngine;
 use crate::plugin::{PjrtError, Plugin, code};
-use crate::warm::Warm;
+use crate::warm::SignatureSet;
 use crate::{find, ops};
 
 /// The folder's name in the user's cache.
@@ -31,15 +31,15 @@ pub struct PjrtBackend {
     plugins: Option<Vec<PathBuf>>,
     /// The folder for compiled programs. `None` is the user's folder.
     cache: Option<PathBuf>,
-    seen: Mutex<Vec<Seen>>,
+    seen: Mutex<Vec<DiscoveredDevice>>,
     /// The ops with compiled programs, by the device's index. Callers read the tables without a
     /// lock.
-    warm: [Arc<Warm>; DEVICES_MAX],
+    warm: [Arc<SignatureSet>; DEVICES_MAX],
 }
 
 /// A discovered device: its plugin and its number within the plugin. The position in the list is
 /// the device's index.
-struct Seen {
+struct DiscoveredDevice {
     plugin: PathBuf,
     number: usize,
     /// The plugin's client, while an engine uses it.
@@ -82,7 +82,7 @@ impl PjrtBackend {
         Ok(PjrtEngine::new(info.clone(), client, device, programs, Arc::clone(self.warm(info.id))))
     }
 
-    fn warm(&self, id: DeviceId) -> &Arc<Warm> {
+    fn warm(&self, id: DeviceId) -> &Arc<SignatureSet> {
         &self.warm[id.index as usize % DEVICES_MAX]
     }
 
@@ -149,7 +149,7 @@ impl PjrtBackend {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let known = seen.iter().position(|seen| seen.plugin == *path && seen.number == number);
         let index = known.unwrap_or_else(|| {
-            seen.push(Seen { plugin: path.clone(), number, client: Arc::downgrade(client) });
+            seen.push(DiscoveredDevice { plugin: path.clone(), number, client: Arc::downgrade(client) });
             seen.len() - 1
         });
         index as u32

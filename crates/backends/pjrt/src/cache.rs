@@ -23,12 +23,12 @@ pub(crate) struct Programs {
     maker: String,
     clock: u64,
     /// Number of programs that were compiled or read from disk.
-    pub(crate) counts: Counts,
+    pub(crate) counts: ProgramCounts,
 }
 
 /// The sources of an engine's programs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct ProgramCounts {
     /// Programs compiled from text.
     pub compiled: u64,
     /// Programs read from disk.
@@ -40,7 +40,7 @@ impl Programs {
         let (major, minor) = client.plugin.version();
         let (platform, version, machine) = (&client.platform, &client.version, machine());
         let maker = format!("{platform}\n{version}\n{major}.{minor}\n{device_kind}\n{machine}");
-        let (compiled, counts) = (HashMap::new(), Counts::default());
+        let (compiled, counts) = (HashMap::new(), ProgramCounts::default());
         Programs { client: Arc::clone(client), compiled, disk, maker, clock: 0, counts }
     }
 

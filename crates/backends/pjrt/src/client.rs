@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use panoply_core::{DType, Tensor};
 
-use crate::event::{Bell, Pending};
+use crate::event::{Pending, WakeSignal};
 use crate::plugin::{PjrtError, Plugin, code, text_of};
-use crate::sys::{self, Padded};
+use crate::sys::{self, PaddedArgs};
 
 /// A plugin's client. PJRT's clients may be used from any thread.
 pub(crate) struct Client {
@@ -50,12 +50,12 @@ impl Client {
             other => other?,
         };
         let mut client = Client { plugin: Arc::clone(plugin), raw, platform: String::new(), version: String::new() };
-        let mut name = Padded::<sys::ClientPlatformName>::new();
+        let mut name = PaddedArgs::<sys::ClientPlatformName>::new();
         name.args.client = raw;
         plugin.call(&mut name)?;
         // SAFETY: the client owns the text.
         client.platform = unsafe { text_of(name.args.text, name.args.text_size) };
-        let mut version = Padded::<sys::ClientPlatformVersion>::new();
+        let mut version = PaddedArgs::<sys::ClientPlatformVersion>::new();
         version.args.client = raw;
         plugin.call(&mut version)?;
         // SAFETY: as above.
@@ -65,7 +65,7 @@ impl Client {
 
     /// The devices that this process may use.
     pub(crate) fn devices(&self) -> Result<Vec<Device>, PjrtError> {
-        let mut args = Padded::<sys::ClientAddressableDevices>::new();
+        let mut args = PaddedArgs::<sys::ClientAddressableDevices>::new();
         args.args.client = self.raw;
         self.plugin.call(&mut args)?;
         let (list, count) = (args.args.devices, args.args.num_devices);
@@ -74,14 +74,14 @@ impl Client {
     }
 
     pub(crate) fn describe(&self, device: Device) -> Result<Description, PjrtError> {
-        let mut args = Padded::<sys::DeviceGetDescription>::new();
+        let mut args = PaddedArgs::<sys::DeviceGetDescription>::new();
         args.args.device = device.0;
         self.plugin.call(&mut args)?;
         describe(&self.plugin, args.args.description)
     }
 
     pub(crate) fn memory(&self, device: Device) -> Option<Memory> {
-        let mut args = Padded::<sys::DeviceMemoryStats>::new();
+        let mut args = PaddedArgs::<sys::DeviceMemoryStats>::new();
         args.args.device = device.0;
         self.plugin.call(&mut args).ok()?;
         let stats = &args.args;
@@ -96,11 +96,11 @@ impl Client {
         self: &Arc<Client>,
         device: Device,
         tensor: &Tensor,
-        bell: &Arc<Bell>,
+        bell: &Arc<WakeSignal>,
     ) -> panoply_core::Result<Result<(Buffer, Pending), PjrtError>> {
         let bytes = tensor.as_bytes()?;
         let dims: Vec<i64> = tensor.shape().iter().map(|dim| *dim as i64).collect();
-        let mut args = Padded::<sys::BufferFromHost>::new();
+        let mut args = PaddedArgs::<sys::BufferFromHost>::new();
         args.args.client = self.raw;
         args.args.data = bytes.as_ptr().cast();
         args.args.element_type = element_type(tensor.dtype());
@@ -118,7 +118,7 @@ impl Client {
     pub(crate) fn compile(self: &Arc<Client>, text: &str) -> Result<Executable, PjrtError> {
         let program = program(text);
         let options = compile_options();
-        let mut args = Padded::<sys::ClientCompile>::new();
+        let mut args = PaddedArgs::<sys::ClientCompile>::new();
         args.args.client = self.raw;
         args.args.program = &raw const program.args;
         (args.args.compile_options, args.args.compile_options_size) = (options.as_ptr(), options.len());
@@ -128,7 +128,7 @@ impl Client {
 
     /// Loads bytes from [`Executable::serialize`].
     pub(crate) fn load(self: &Arc<Client>, bytes: &[u8]) -> Result<Executable, PjrtError> {
-        let mut args = Padded::<sys::DeserializeAndLoad>::new();
+        let mut args = PaddedArgs::<sys::DeserializeAndLoad>::new();
         args.args.client = self.raw;
         (args.args.bytes, args.args.bytes_size) = (bytes.as_ptr().cast(), bytes.len());
         self.plugin.call(&mut args)?;
@@ -138,23 +138,23 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        let mut args = Padded::<sys::ClientDestroy>::new();
+        let mut args = PaddedArgs::<sys::ClientDestroy>::new();
         args.args.client = self.raw;
         let _ = self.plugin.call(&mut args);
     }
 }
 
-fn create(plugin: &Plugin, options: &[Padded<sys::NamedValue>]) -> Result<*mut sys::ClientObject, PjrtError> {
+fn create(plugin: &Plugin, options: &[PaddedArgs<sys::NamedValue>]) -> Result<*mut sys::ClientObject, PjrtError> {
     let mut plain: Vec<sys::NamedValue> = options.iter().map(|option| option.args).collect();
     plain.iter_mut().for_each(|option| option.struct_size = size_of::<sys::NamedValue>());
-    let mut args = Padded::<sys::ClientCreate>::new();
+    let mut args = PaddedArgs::<sys::ClientCreate>::new();
     (args.args.create_options, args.args.num_options) = (plain.as_ptr(), plain.len());
     plugin.call(&mut args)?;
     Ok(args.args.client)
 }
 
-fn named_bool(name: &'static str, value: bool) -> Padded<sys::NamedValue> {
-    let mut named = Padded::<sys::NamedValue>::new();
+fn named_bool(name: &'static str, value: bool) -> PaddedArgs<sys::NamedValue> {
+    let mut named = PaddedArgs::<sys::NamedValue>::new();
     (named.args.name, named.args.name_size) = (name.as_ptr(), name.len());
     (named.args.kind, named.args.value, named.args.value_size) = (sys::NAMED_BOOL, u64::from(value), 1);
     named
@@ -162,10 +162,10 @@ fn named_bool(name: &'static str, value: bool) -> Padded<sys::NamedValue> {
 
 /// Reads a device description.
 pub(crate) fn describe(plugin: &Plugin, description: *mut sys::DescriptionObject) -> Result<Description, PjrtError> {
-    let mut id = Padded::<sys::DescriptionId>::new();
+    let mut id = PaddedArgs::<sys::DescriptionId>::new();
     id.args.description = description;
     plugin.call(&mut id)?;
-    let mut kind = Padded::<sys::DescriptionKind>::new();
+    let mut kind = PaddedArgs::<sys::DescriptionKind>::new();
     kind.args.description = description;
     plugin.call(&mut kind)?;
     // SAFETY: the description owns the text and is still alive.
@@ -174,9 +174,9 @@ pub(crate) fn describe(plugin: &Plugin, description: *mut sys::DescriptionObject
 }
 
 /// Wraps StableHLO text for the plugin.
-pub(crate) fn program(text: &str) -> Padded<sys::Program> {
+pub(crate) fn program(text: &str) -> PaddedArgs<sys::Program> {
     const FORMAT: &str = "mlir";
-    let mut program = Padded::<sys::Program>::new();
+    let mut program = PaddedArgs::<sys::Program>::new();
     (program.args.code, program.args.code_size) = (text.as_ptr(), text.len());
     (program.args.format, program.args.format_size) = (FORMAT.as_ptr(), FORMAT.len());
     program
@@ -225,14 +225,14 @@ impl Buffer {
         rank: usize,
         target: *mut u8,
         target_size: usize,
-        bell: &Arc<Bell>,
+        bell: &Arc<WakeSignal>,
     ) -> Result<Pending, PjrtError> {
         let order: Vec<i64> = (0..rank as i64).rev().collect();
-        let mut layout = Padded::<sys::MemoryLayout>::new();
+        let mut layout = PaddedArgs::<sys::MemoryLayout>::new();
         layout.args.tiled.struct_size = size_of::<sys::TiledLayout>();
         layout.args.tiled.minor_to_major = order.as_ptr();
         layout.args.tiled.minor_to_major_size = order.len();
-        let mut args = Padded::<sys::BufferToHost>::new();
+        let mut args = PaddedArgs::<sys::BufferToHost>::new();
         args.args.source = self.raw;
         args.args.host_layout = &raw mut layout.args;
         (args.args.target, args.args.target_size) = (target.cast(), target_size);
@@ -243,7 +243,7 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        let mut args = Padded::<sys::BufferDestroy>::new();
+        let mut args = PaddedArgs::<sys::BufferDestroy>::new();
         args.args.buffer = self.raw;
         let _ = self.client.plugin.call(&mut args);
     }
@@ -263,17 +263,17 @@ impl Executable {
         device: Device,
         inputs: &[&Buffer],
         outputs: usize,
-        bell: &Arc<Bell>,
+        bell: &Arc<WakeSignal>,
     ) -> Result<(Vec<Buffer>, Pending), PjrtError> {
         let inputs: Vec<*mut sys::BufferObject> = inputs.iter().map(|buffer| buffer.raw).collect();
         // No input is donated, because other ops may read the same inputs.
         let kept: Vec<i64> = (0..inputs.len() as i64).collect();
-        let mut options = Padded::<sys::ExecuteOptions>::new();
+        let mut options = PaddedArgs::<sys::ExecuteOptions>::new();
         (options.args.non_donatable, options.args.num_non_donatable) = (kept.as_ptr(), kept.len());
         let mut made = vec![std::ptr::null_mut(); outputs];
         let (input_list, output_list) = (inputs.as_ptr(), made.as_mut_ptr());
         let mut event = std::ptr::null_mut();
-        let mut args = Padded::<sys::LoadedExecute>::new();
+        let mut args = PaddedArgs::<sys::LoadedExecute>::new();
         args.args.executable = self.raw;
         args.args.options = &raw mut options.args;
         args.args.argument_lists = &raw const input_list;
@@ -288,8 +288,8 @@ impl Executable {
 
     /// Number of the program's outputs.
     pub(crate) fn outputs(&self) -> Result<usize, PjrtError> {
-        let unloaded = Unloaded::of(self)?;
-        let mut args = Padded::<sys::ExecutableNumOutputs>::new();
+        let unloaded = UnloadedProgram::of(self)?;
+        let mut args = PaddedArgs::<sys::ExecutableNumOutputs>::new();
         args.args.executable = unloaded.raw;
         self.client.plugin.call(&mut args)?;
         Ok(args.args.num_outputs)
@@ -298,34 +298,34 @@ impl Executable {
     /// Serialises the program for [`Client::load`], on this machine and with this version of the
     /// plugin.
     pub(crate) fn serialize(&self) -> Result<Vec<u8>, PjrtError> {
-        Unloaded::of(self)?.serialize()
+        UnloadedProgram::of(self)?.serialize()
     }
 }
 
 impl Drop for Executable {
     fn drop(&mut self) {
-        let mut args = Padded::<sys::LoadedDestroy>::new();
+        let mut args = PaddedArgs::<sys::LoadedDestroy>::new();
         args.args.executable = self.raw;
         let _ = self.client.plugin.call(&mut args);
     }
 }
 
 /// A compiled program that is not loaded on a device.
-pub(crate) struct Unloaded {
+pub(crate) struct UnloadedProgram {
     pub(crate) plugin: Arc<Plugin>,
     pub(crate) raw: *mut sys::ExecutableObject,
 }
 
-impl Unloaded {
-    fn of(executable: &Executable) -> Result<Unloaded, PjrtError> {
-        let mut args = Padded::<sys::LoadedGetExecutable>::new();
+impl UnloadedProgram {
+    fn of(executable: &Executable) -> Result<UnloadedProgram, PjrtError> {
+        let mut args = PaddedArgs::<sys::LoadedGetExecutable>::new();
         args.args.loaded = executable.raw;
         executable.client.plugin.call(&mut args)?;
-        Ok(Unloaded { plugin: Arc::clone(&executable.client.plugin), raw: args.args.executable })
+        Ok(UnloadedProgram { plugin: Arc::clone(&executable.client.plugin), raw: args.args.executable })
     }
 
     pub(crate) fn serialize(&self) -> Result<Vec<u8>, PjrtError> {
-        let mut args = Padded::<sys::ExecutableSerialize>::new();
+        let mut args = PaddedArgs::<sys::ExecutableSerialize>::new();
         args.args.executable = self.raw;
         self.plugin.call(&mut args)?;
         let (bytes, size) = (args.args.bytes.cast::<u8>(), args.args.bytes_size);
@@ -343,16 +343,16 @@ impl Unloaded {
 
     /// Size of the machine code, if the plugin reports it.
     pub(crate) fn code_bytes(&self) -> Option<u64> {
-        let mut args = Padded::<sys::ExecutableCodeSize>::new();
+        let mut args = PaddedArgs::<sys::ExecutableCodeSize>::new();
         args.args.executable = self.raw;
         self.plugin.call(&mut args).ok()?;
         u64::try_from(args.args.size_in_bytes).ok()
     }
 }
 
-impl Drop for Unloaded {
+impl Drop for UnloadedProgram {
     fn drop(&mut self) {
-        let mut args = Padded::<sys::ExecutableDestroy>::new();
+        let mut args = PaddedArgs::<sys::ExecutableDestroy>::new();
         args.args.executable = self.raw;
         let _ = self.plugin.call(&mut args);
     }

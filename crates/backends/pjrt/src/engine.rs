@@ -10,18 +10,18 @@ use panoply_core::graph::WeakGraph;
 use panoply_core::op::compute::{ComputeOp, Transfer};
 use panoply_core::op::graph::{GraphOp, RunGraph};
 use panoply_core::{
-    DType, DeviceInfo, Engine, Error, Finished, Health, HostBufferMut, Item, Location, MemoryStats, Op, Part, Result,
+    DType, DeviceInfo, Engine, Error, FinishedOp, Health, HostBufferMut, Item, Location, MemoryStats, Op, Part, Result,
     Shape, Support, Tensor, Value,
 };
 
-use crate::cache::{Counts, Programs};
+use crate::cache::{ProgramCounts, Programs};
 use crate::client::{Buffer, Client, Device};
-use crate::event::{Bell, Pending};
+use crate::event::{Pending, WakeSignal};
 use crate::memory::DeviceMemory;
 use crate::ops;
 use crate::plugin::{PjrtError, code};
 use crate::program::{Argument, Program, compact, compact_dims, is_whole};
-use crate::warm::Warm;
+use crate::warm::SignatureSet;
 
 /// How long a dropped engine waits for copies in flight.
 const FAREWELL: Duration = Duration::from_secs(5);
@@ -33,33 +33,33 @@ pub struct PjrtEngine {
     info: DeviceInfo,
     client: Arc<Client>,
     device: Device,
-    bell: Arc<Bell>,
+    bell: Arc<WakeSignal>,
     programs: Programs,
     /// The ops with compiled programs, shared with callers.
-    warm: Arc<Warm>,
+    warm: Arc<SignatureSet>,
     memory: DeviceMemory,
     /// Constants of graphs, by graph and node.
     constants: HashMap<(u64, usize), Rc<Buffer>>,
     graphs: HashMap<u64, WeakGraph>,
-    running: VecDeque<Running>,
+    running: VecDeque<OpInFlight>,
 }
 
 /// An op in flight.
-struct Running {
+struct OpInFlight {
     item: Item,
-    answer: Answer,
+    answer: OpAnswer,
     /// Events that must complete before the answer is valid.
     pending: Vec<Pending>,
     /// Host tensors that the plugin reads until then.
     held: Vec<Tensor>,
-    checks: Vec<Checked>,
+    checks: Vec<PendingCheck>,
     bytes_moved: u64,
     began: Instant,
 }
 
 /// The result of an op.
 #[allow(clippy::large_enum_variant)] // There are few at a time, and each lives for as long as its op.
-enum Answer {
+enum OpAnswer {
     Known(Result<Value>),
     /// A host tensor that is being written.
     Download {
@@ -70,7 +70,7 @@ enum Answer {
 }
 
 /// Two numbers that are being downloaded, and the check that interprets them.
-struct Checked {
+struct PendingCheck {
     numbers: HostBufferMut,
     check: ops::Check,
     /// The node as text, for error messages.
@@ -79,10 +79,10 @@ struct Checked {
 
 /// The state of an op while it is started.
 #[derive(Default)]
-struct Started {
+struct StartedOp {
     pending: Vec<Pending>,
     held: Vec<Tensor>,
-    checks: Vec<Checked>,
+    checks: Vec<PendingCheck>,
     bytes_moved: u64,
 }
 
@@ -92,7 +92,7 @@ impl PjrtEngine {
         client: Arc<Client>,
         device: Device,
         programs: Programs,
-        warm: Arc<Warm>,
+        warm: Arc<SignatureSet>,
     ) -> PjrtEngine {
         let memory = DeviceMemory::new(info.id);
         PjrtEngine {
@@ -110,30 +110,30 @@ impl PjrtEngine {
     }
 
     /// Where the programs so far came from.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> ProgramCounts {
         self.programs.counts
     }
 
-    fn start(&mut self, op: &Op, started: &mut Started) -> Result<Answer> {
+    fn start(&mut self, op: &Op, started: &mut StartedOp) -> Result<OpAnswer> {
         match op {
             Op::Compute(ComputeOp::Transfer(transfer)) => self.transfer(op, transfer, started),
             Op::Graph(GraphOp::RunGraph(graph)) => {
                 let program = Program::of_graph(graph)?;
                 let tensors = self.run(&program, graph.inputs(), Some(graph), started)?;
                 self.warm.insert(op);
-                Ok(Answer::Known(Ok(Value::List(tensors.into_iter().map(Part::Tensor).collect()))))
+                Ok(OpAnswer::Known(Ok(Value::List(tensors.into_iter().map(Part::Tensor).collect()))))
             }
             op => {
                 if let no @ Support::No(_) = ops::supports(&self.info, op) {
                     return Err(no.refusal(op));
                 }
                 let tensors = self.run_op(op, started)?;
-                Ok(Answer::Known(Ok(value_of(tensors))))
+                Ok(OpAnswer::Known(Ok(value_of(tensors))))
             }
         }
     }
 
-    fn run_op(&mut self, op: &Op, started: &mut Started) -> Result<Vec<Tensor>> {
+    fn run_op(&mut self, op: &Op, started: &mut StartedOp) -> Result<Vec<Tensor>> {
         let program = self.program_of(op)?;
         let mut inputs = Vec::new();
         op.for_each_tensor(&mut |tensor| inputs.push(tensor.clone()));
@@ -156,7 +156,7 @@ impl PjrtEngine {
         program: &Program,
         inputs: &[Tensor],
         graph: Option<&RunGraph>,
-        started: &mut Started,
+        started: &mut StartedOp,
     ) -> Result<Vec<Tensor>> {
         let executable = self.programs.get(program).map_err(|error| self.error(error))?;
         let mut brought: Vec<(usize, Rc<Buffer>)> = Vec::new();
@@ -167,8 +167,8 @@ impl PjrtEngine {
                     brought.push((place, self.constant(graph, node, started)?));
                 }
                 (Argument::Input(input), _) => match self.argument(&inputs[input], graph.is_some(), started)? {
-                    Brought::New(buffer) => brought.push((place, Rc::new(buffer))),
-                    Brought::There(tensor) => resident.push((place, tensor)),
+                    ArgumentBuffer::New(buffer) => brought.push((place, Rc::new(buffer))),
+                    ArgumentBuffer::There(tensor) => resident.push((place, tensor)),
                 },
                 (Argument::Constant(_), None) => {
                     return Err(Error::invalid("a program's argument", "an input", "a constant without a graph"));
@@ -193,7 +193,7 @@ impl PjrtEngine {
         program: &Program,
         graph: Option<&RunGraph>,
         made: Vec<Buffer>,
-        started: &mut Started,
+        started: &mut StartedOp,
     ) -> Result<Vec<Tensor>> {
         let mut made = made.into_iter();
         let mut tensors = Vec::with_capacity(program.outputs.len());
@@ -209,38 +209,38 @@ impl PjrtEngine {
             let pending = unsafe { buffer.download(1, target, size, &self.bell) }.map_err(|error| self.error(error))?;
             started.pending.push(pending);
             let node = node.zip(graph).map(|(node, graph)| graph.graph().node_text(node));
-            started.checks.push(Checked { numbers, check: check.clone(), node });
+            started.checks.push(PendingCheck { numbers, check: check.clone(), node });
         }
         Ok(tensors)
     }
 
     /// Provides an input in the form that the program expects: contiguous for a graph, or the
     /// tensor's own buffer for an op.
-    fn argument(&mut self, tensor: &Tensor, is_whole_wanted: bool, started: &mut Started) -> Result<Brought> {
+    fn argument(&mut self, tensor: &Tensor, is_whole_wanted: bool, started: &mut StartedOp) -> Result<ArgumentBuffer> {
         match tensor.location() {
             Location::Host => {
                 let host = if is_whole_wanted { tensor.contiguous()? } else { compact(tensor)? };
-                self.upload(&host, started).map(Brought::New)
+                self.upload(&host, started).map(ArgumentBuffer::New)
             }
             Location::Device(_) if is_whole_wanted => {
                 let stored = self.memory.stored(tensor)?;
                 match is_whole(tensor) && stored.dims == tensor.shape().dims() {
-                    true => Ok(Brought::There(tensor.clone())),
-                    false => self.copied(tensor, started).map(Brought::There),
+                    true => Ok(ArgumentBuffer::There(tensor.clone())),
+                    false => self.copied(tensor, started).map(ArgumentBuffer::There),
                 }
             }
-            Location::Device(_) => Ok(Brought::There(tensor.clone())),
+            Location::Device(_) => Ok(ArgumentBuffer::There(tensor.clone())),
         }
     }
 
     /// Copies a device tensor to a contiguous buffer of the tensor's own shape.
-    fn copied(&mut self, tensor: &Tensor, started: &mut Started) -> Result<Tensor> {
+    fn copied(&mut self, tensor: &Tensor, started: &mut StartedOp) -> Result<Tensor> {
         let copy = Op::Compute(ComputeOp::Transfer(Transfer::to_device(tensor, self.info.id)));
         let mut made = self.run_op(&copy, started)?;
         made.pop().ok_or_else(|| Error::invalid("a copy", "one tensor", "none"))
     }
 
-    fn upload(&mut self, host: &Tensor, started: &mut Started) -> Result<Buffer> {
+    fn upload(&mut self, host: &Tensor, started: &mut StartedOp) -> Result<Buffer> {
         let uploaded = self.client.upload(self.device, host, &self.bell)?;
         let (buffer, pending) = uploaded.map_err(|error| self.error(error))?;
         started.pending.push(pending);
@@ -250,7 +250,7 @@ impl PjrtEngine {
     }
 
     /// Returns a graph's constant on the device. It is uploaded once.
-    fn constant(&mut self, graph: &RunGraph, node: usize, started: &mut Started) -> Result<Rc<Buffer>> {
+    fn constant(&mut self, graph: &RunGraph, node: usize, started: &mut StartedOp) -> Result<Rc<Buffer>> {
         let key = (graph.graph().id(), node);
         if let Some(buffer) = self.constants.get(&key) {
             return Ok(Rc::clone(buffer));
@@ -281,10 +281,10 @@ impl PjrtEngine {
         constants.retain(|(graph, _), _| graphs.contains_key(graph));
     }
 
-    fn transfer(&mut self, op: &Op, transfer: &Transfer, started: &mut Started) -> Result<Answer> {
+    fn transfer(&mut self, op: &Op, transfer: &Transfer, started: &mut StartedOp) -> Result<OpAnswer> {
         let tensor = &transfer.input;
         let (dtype, shape) = (tensor.dtype(), *tensor.shape());
-        let known = |tensor: Tensor| Ok(Answer::Known(Ok(Value::Tensor(tensor))));
+        let known = |tensor: Tensor| Ok(OpAnswer::Known(Ok(Value::Tensor(tensor))));
         match (tensor.location(), transfer.to) {
             (Location::Host, Location::Host) => known(tensor.contiguous()?),
             (Location::Host, Location::Device(to)) if to == self.info.id => {
@@ -302,7 +302,7 @@ impl PjrtEngine {
         }
     }
 
-    fn download(&mut self, tensor: &Tensor, shape: Shape, started: &mut Started) -> Result<Answer> {
+    fn download(&mut self, tensor: &Tensor, shape: Shape, started: &mut StartedOp) -> Result<OpAnswer> {
         let mut target = HostBufferMut::zeroed(tensor.len_bytes())?;
         let stored = self.memory.stored(tensor)?;
         if tensor.len_bytes() > 0 {
@@ -315,7 +315,7 @@ impl PjrtEngine {
         }
         started.held.push(tensor.clone());
         started.bytes_moved += tensor.len_bytes() as u64;
-        Ok(Answer::Download { target, dtype: tensor.dtype(), shape })
+        Ok(OpAnswer::Download { target, dtype: tensor.dtype(), shape })
     }
 
     /// Converts a plugin's error for callers.
@@ -334,8 +334,8 @@ impl PjrtEngine {
     }
 
     /// Finishes an op whose events have all completed.
-    fn end(&mut self, running: Running) -> Finished {
-        let Running { item, answer, pending, held, checks, bytes_moved, began } = running;
+    fn end(&mut self, running: OpInFlight) -> FinishedOp {
+        let OpInFlight { item, answer, pending, held, checks, bytes_moved, began } = running;
         let failed = pending.iter().find_map(|pending| pending.outcome()?.err());
         if failed.is_some()
             && let Op::Graph(GraphOp::RunGraph(graph)) = &item.op
@@ -346,28 +346,28 @@ impl PjrtEngine {
             self.constants.retain(|(graph, _), _| *graph != id);
         }
         let result = match (failed, answer) {
-            (Some(error), Answer::Known(Ok(_)) | Answer::Download { .. }) => Err(self.error(error)),
-            (_, Answer::Known(result)) => result,
-            (None, Answer::Download { target, dtype, shape }) => {
+            (Some(error), OpAnswer::Known(Ok(_)) | OpAnswer::Download { .. }) => Err(self.error(error)),
+            (_, OpAnswer::Known(result)) => result,
+            (None, OpAnswer::Download { target, dtype, shape }) => {
                 Tensor::from_host(dtype, shape, target.freeze()).map(Value::Tensor)
             }
         };
-        let result = match checks.iter().find_map(Checked::error) {
+        let result = match checks.iter().find_map(PendingCheck::error) {
             Some(error) if result.is_ok() => Err(error),
             _ => result,
         };
         drop(held);
-        Finished { bytes_moved, device_time: Some(began.elapsed()), ..Finished::alone(item, result) }
+        FinishedOp { bytes_moved, device_time: Some(began.elapsed()), ..FinishedOp::alone(item, result) }
     }
 }
 
 /// An argument: just uploaded, or already on the device.
-enum Brought {
+enum ArgumentBuffer {
     New(Buffer),
     There(Tensor),
 }
 
-impl Checked {
+impl PendingCheck {
     fn error(&self) -> Option<Error> {
         let bytes = self.numbers.bytes();
         let number = |at: usize| u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
@@ -379,7 +379,7 @@ impl Checked {
     }
 }
 
-impl Running {
+impl OpInFlight {
     fn is_done(&self) -> bool {
         self.pending.iter().all(|pending| pending.outcome().is_some())
     }
@@ -401,14 +401,14 @@ impl Engine for PjrtEngine {
 
     fn submit(&mut self, batch: &mut Vec<Item>) {
         for item in batch.drain(..) {
-            let (mut started, began) = (Started::default(), Instant::now());
-            let answer = self.start(&item.op, &mut started).unwrap_or_else(|error| Answer::Known(Err(error)));
-            let Started { pending, held, checks, bytes_moved } = started;
-            self.running.push_back(Running { item, answer, pending, held, checks, bytes_moved, began });
+            let (mut started, began) = (StartedOp::default(), Instant::now());
+            let answer = self.start(&item.op, &mut started).unwrap_or_else(|error| OpAnswer::Known(Err(error)));
+            let StartedOp { pending, held, checks, bytes_moved } = started;
+            self.running.push_back(OpInFlight { item, answer, pending, held, checks, bytes_moved, began });
         }
     }
 
-    fn poll(&mut self, finished: &mut Vec<Finished>, wait_max: Duration) -> usize {
+    fn poll(&mut self, finished: &mut Vec<FinishedOp>, wait_max: Duration) -> usize {
         let (until, before) = (Instant::now() + wait_max, finished.len());
         loop {
             while let Some(running) = self.running.pop_front_if(|running| running.is_done()) {

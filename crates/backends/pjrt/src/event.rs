@@ -6,16 +6,16 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::plugin::{PjrtError, Plugin};
-use crate::sys::{self, Padded};
+use crate::sys::{self, PaddedArgs};
 
 /// A wake-up signal for the engine, rung when one of its events completes.
 #[derive(Default)]
-pub(crate) struct Bell {
+pub(crate) struct WakeSignal {
     rung: Mutex<bool>,
     changed: Condvar,
 }
 
-impl Bell {
+impl WakeSignal {
     fn ring(&self) {
         *self.rung.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.changed.notify_all();
@@ -37,7 +37,7 @@ struct Completion {
     plugin: Arc<Plugin>,
     what: &'static str,
     outcome: Mutex<Option<Result<(), PjrtError>>>,
-    bell: Arc<Bell>,
+    bell: Arc<WakeSignal>,
 }
 
 impl Pending {
@@ -46,7 +46,7 @@ impl Pending {
         plugin: &Arc<Plugin>,
         what: &'static str,
         event: *mut sys::EventObject,
-        bell: &Arc<Bell>,
+        bell: &Arc<WakeSignal>,
     ) -> Pending {
         let outcome = Mutex::new(event.is_null().then_some(Ok(())));
         let completion = Arc::new(Completion { plugin: Arc::clone(plugin), what, outcome, bell: Arc::clone(bell) });
@@ -54,7 +54,7 @@ impl Pending {
             return Pending(completion);
         }
         let user_arg = Arc::into_raw(Arc::clone(&completion)).cast_mut().cast::<c_void>();
-        let mut args = Padded::<sys::EventOnReady>::new();
+        let mut args = PaddedArgs::<sys::EventOnReady>::new();
         (args.args.event, args.args.user_arg) = (event, user_arg);
         args.args.callback = Some(done);
         if let Err(error) = plugin.call(&mut args) {
@@ -63,13 +63,13 @@ impl Pending {
             drop(unsafe { Arc::from_raw(user_arg.cast::<Completion>()) });
             // The work continues without a callback. Its memory must stay valid, so wait for the
             // end here.
-            let mut end = Padded::<sys::EventAwait>::new();
+            let mut end = PaddedArgs::<sys::EventAwait>::new();
             end.args.event = event;
             let _ = plugin.call(&mut end);
             completion.settle(Err(error));
         }
         // The event may be destroyed once its callback is registered. The callback is still called.
-        let mut end = Padded::<sys::EventDestroy>::new();
+        let mut end = PaddedArgs::<sys::EventDestroy>::new();
         end.args.event = event;
         let _ = plugin.call(&mut end);
         Pending(completion)

@@ -31,6 +31,6 @@ pub mod topology;
 mod warm;
 
 pub use backend::PjrtBackend;
-pub use cache::Counts;
+pub use cache::ProgramCounts;
 pub use engine::PjrtEngine;
 pub use plugin::{PjrtError, Plugin};

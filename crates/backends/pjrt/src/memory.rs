@@ -16,14 +16,14 @@ static NEXT_TOKEN: AtomicU64 = AtomicU64::new(1);
 pub(crate) struct DeviceMemory {
     device: DeviceId,
     home: Home<DeviceAllocation>,
-    tensors: HashMap<u64, Stored>,
+    tensors: HashMap<u64, ShapedBuffer>,
     lent_bytes: u64,
     peak_bytes: u64,
     allocations: u64,
 }
 
 /// A buffer and its dimensions in the plugin.
-pub(crate) struct Stored {
+pub(crate) struct ShapedBuffer {
     pub(crate) buffer: Buffer,
     pub(crate) dims: Vec<usize>,
 }
@@ -39,7 +39,7 @@ impl DeviceMemory {
         self.collect();
         let token = NEXT_TOKEN.fetch_add(1, Ordering::Relaxed);
         let len_bytes = shape.elements() * dtype.size_bytes();
-        self.tensors.insert(token, Stored { buffer, dims: shape.to_vec() });
+        self.tensors.insert(token, ShapedBuffer { buffer, dims: shape.to_vec() });
         self.lent_bytes += len_bytes as u64;
         self.peak_bytes = self.peak_bytes.max(self.lent_bytes);
         self.allocations += 1;
@@ -48,7 +48,7 @@ impl DeviceMemory {
     }
 
     /// The buffer behind a tensor of this engine.
-    pub(crate) fn stored(&self, tensor: &Tensor) -> Result<&Stored> {
+    pub(crate) fn stored(&self, tensor: &Tensor) -> Result<&ShapedBuffer> {
         let token = match tensor.buffer() {
             Place::Device(buffer) if buffer.device() == self.device => Some(buffer.token()),
             _ => None,

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use libloading::Library;
 
-use crate::sys::{self, Arguments, Padded};
+use crate::sys::{self, Arguments, PaddedArgs};
 
 /// An error of a plugin or of its loading.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -91,7 +91,7 @@ impl Plugin {
         let api = entry(&path)?;
         // SAFETY: the table is the plugin's, and lives as long as its library.
         let plugin = Plugin { api: unsafe { checked(api)? }, path };
-        plugin.call(&mut Padded::<sys::PluginInitialize>::new())?;
+        plugin.call(&mut PaddedArgs::<sys::PluginInitialize>::new())?;
         let plugin = Arc::new(plugin);
         loaded.push(Arc::clone(&plugin));
         Ok(plugin)
@@ -120,7 +120,7 @@ impl Plugin {
     }
 
     /// Calls the function that takes these arguments.
-    pub(crate) fn call<A: Arguments>(&self, args: &mut Padded<A>) -> Result<(), PjrtError> {
+    pub(crate) fn call<A: Arguments>(&self, args: &mut PaddedArgs<A>) -> Result<(), PjrtError> {
         let function = self.function::<A>()?;
         // SAFETY: `Arguments` guarantees that this function takes this struct. Callers fill its
         // addresses from objects that they own.
@@ -133,15 +133,15 @@ impl Plugin {
         if error.is_null() {
             return Ok(());
         }
-        let mut text = Padded::<sys::ErrorMessage>::new();
+        let mut text = PaddedArgs::<sys::ErrorMessage>::new();
         text.args.error = error;
         self.tell(&mut text);
         // SAFETY: the error owns the text and is still alive.
         let message = unsafe { text_of(text.args.message, text.args.message_size) };
-        let mut number = Padded::<sys::ErrorGetCode>::new();
+        let mut number = PaddedArgs::<sys::ErrorGetCode>::new();
         number.args.error = error;
         self.tell(&mut number);
-        let mut end = Padded::<sys::ErrorDestroy>::new();
+        let mut end = PaddedArgs::<sys::ErrorDestroy>::new();
         end.args.error = error;
         self.tell(&mut end);
         Err(PjrtError::Call { function, code: number.args.code, message })
@@ -149,7 +149,7 @@ impl Plugin {
 
     /// Calls one of the functions that handle errors. They report no errors themselves, and two of
     /// them return nothing.
-    fn tell<A: Arguments>(&self, args: &mut Padded<A>) {
+    fn tell<A: Arguments>(&self, args: &mut PaddedArgs<A>) {
         if let Ok(function) = self.function::<A>() {
             // SAFETY: as in `call`. The return value is ignored.
             let _ = unsafe { function((&raw mut *args).cast()) };

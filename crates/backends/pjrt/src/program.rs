@@ -94,7 +94,7 @@ impl Program {
             let values = emit.op(&step.op).map_err(at_node)?;
             nodes.resize(emit.checks.len(), step.node);
             for (slot, value) in step.outputs.iter().zip(values) {
-                emit.slots[*slot] = Some(value);
+                emit.slots[slot] = Some(value);
             }
         }
         let results = instance.outputs.iter().map(|view| emit.tensor(view)).collect::<Result<Vec<Value>>>()?;

@@ -298,7 +298,7 @@ const TAIL_WORDS: usize = 16;
 
 /// A struct followed by zeros.
 #[repr(C)]
-pub(crate) struct Padded<A> {
+pub(crate) struct PaddedArgs<A> {
     pub(crate) args: A,
     tail: [u64; TAIL_WORDS],
 }
@@ -309,7 +309,7 @@ pub(crate) struct Padded<A> {
 /// All zeros are a valid value of the type, and its first field is a `usize` for its size.
 pub(crate) unsafe trait Blank: Copy {
     /// The size including the zeros behind the struct.
-    const PADDED_BYTES: usize = size_of::<Padded<Self>>();
+    const PADDED_BYTES: usize = size_of::<PaddedArgs<Self>>();
 }
 
 // SAFETY: the size comes first, and the other fields are integers and addresses.
@@ -321,11 +321,11 @@ unsafe impl Blank for ExecuteOptions {}
 // SAFETY: as above.
 unsafe impl Blank for MemoryLayout {}
 
-impl<A: Blank> Padded<A> {
+impl<A: Blank> PaddedArgs<A> {
     /// A struct of zeros with its size filled in.
-    pub(crate) fn new() -> Padded<A> {
+    pub(crate) fn new() -> PaddedArgs<A> {
         // SAFETY: `Blank` guarantees that all zeros are valid.
-        let mut padded: Padded<A> = unsafe { std::mem::zeroed() };
+        let mut padded: PaddedArgs<A> = unsafe { std::mem::zeroed() };
         // SAFETY: `Blank` guarantees that the size comes first.
         unsafe { (&raw mut padded.args).cast::<usize>().write(A::PADDED_BYTES) };
         padded

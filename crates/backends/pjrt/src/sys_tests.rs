@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 
 use crate::plugin::{PjrtError, Plugin};
-use crate::sys::{self, Api, Padded, Version};
+use crate::sys::{self, Api, PaddedArgs, Version};
 
 /// A table that contains only its version.
 fn table(struct_size: usize, major: c_int, minor: c_int) -> &'static Api {
@@ -21,14 +21,14 @@ fn other_versions_and_short_tables_are_refused() {
     }
     // SAFETY: as above.
     let plugin = unsafe { Plugin::over(table(size, sys::MAJOR, sys::MINOR_MIN)) }.unwrap();
-    let missing = plugin.call(&mut Padded::<sys::PluginInitialize>::new());
+    let missing = plugin.call(&mut PaddedArgs::<sys::PluginInitialize>::new());
     assert_eq!(missing, Err(PjrtError::Missing { function: "PJRT_Plugin_Initialize" }));
 }
 
 #[test]
 fn structs_begin_with_their_size_and_end_with_zeros() {
-    let args = Padded::<sys::ClientCompile>::new();
-    assert_eq!(args.args.struct_size, size_of::<Padded<sys::ClientCompile>>());
+    let args = PaddedArgs::<sys::ClientCompile>::new();
+    assert_eq!(args.args.struct_size, size_of::<PaddedArgs<sys::ClientCompile>>());
     // The sizes in PJRT's header of version 0.81.
     let sizes = [
         (size_of::<sys::ClientCreate>(), 88),

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use panoply_core::{Op, Result as OpResult};
 
-use crate::client::{Unloaded, compile_options, describe, program};
+use crate::client::{UnloadedProgram, compile_options, describe, program};
 use crate::plugin::{PjrtError, Plugin};
 use crate::program::{Program, compact_dims};
-use crate::sys::{self, Padded};
+use crate::sys::{self, PaddedArgs};
 
 /// A set of devices that a plugin can compile for.
 pub struct Topology {
@@ -18,7 +18,7 @@ pub struct Topology {
 
 /// The result of compiling an op.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Compiled {
+pub struct CompiledProgram {
     /// The program in the plugin's own format. Empty if the plugin cannot serialise it.
     pub bytes: Vec<u8>,
     /// Size of the machine code, if the plugin reports it.
@@ -36,7 +36,7 @@ pub fn text(op: &Op) -> OpResult<String> {
 impl Topology {
     /// Creates the topology of this name, such as `v5e:2x2x1`.
     pub fn new(plugin: &Arc<Plugin>, name: &str) -> Result<Topology, PjrtError> {
-        let mut args = Padded::<sys::TopologyCreate>::new();
+        let mut args = PaddedArgs::<sys::TopologyCreate>::new();
         (args.args.name, args.args.name_size) = (name.as_ptr().cast(), name.len());
         plugin.call(&mut args)?;
         Ok(Topology { plugin: Arc::clone(plugin), raw: args.args.topology })
@@ -44,7 +44,7 @@ impl Topology {
 
     /// The kinds of the topology's devices.
     pub fn devices(&self) -> Result<Vec<String>, PjrtError> {
-        let mut args = Padded::<sys::TopologyDescriptions>::new();
+        let mut args = PaddedArgs::<sys::TopologyDescriptions>::new();
         args.args.topology = self.raw;
         self.plugin.call(&mut args)?;
         let (list, count) = (args.args.descriptions, args.args.num_descriptions);
@@ -53,21 +53,21 @@ impl Topology {
     }
 
     /// Compiles StableHLO text.
-    pub fn compile(&self, text: &str) -> Result<Compiled, PjrtError> {
+    pub fn compile(&self, text: &str) -> Result<CompiledProgram, PjrtError> {
         let (program, options) = (program(text), compile_options());
-        let mut args = Padded::<sys::Compile>::new();
+        let mut args = PaddedArgs::<sys::Compile>::new();
         args.args.topology = self.raw;
         args.args.program = &raw const program.args;
         (args.args.compile_options, args.args.compile_options_size) = (options.as_ptr(), options.len());
         self.plugin.call(&mut args)?;
-        let made = Unloaded { plugin: Arc::clone(&self.plugin), raw: args.args.executable };
-        Ok(Compiled { bytes: made.serialize().unwrap_or_default(), code_bytes: made.code_bytes() })
+        let made = UnloadedProgram { plugin: Arc::clone(&self.plugin), raw: args.args.executable };
+        Ok(CompiledProgram { bytes: made.serialize().unwrap_or_default(), code_bytes: made.code_bytes() })
     }
 }
 
 impl Drop for Topology {
     fn drop(&mut self) {
-        let mut args = Padded::<sys::TopologyDestroy>::new();
+        let mut args = PaddedArgs::<sys::TopologyDestroy>::new();
         args.args.topology = self.raw;
         let _ = self.plugin.call(&mut args);
     }

@@ -12,15 +12,15 @@ const PLACES: usize = 8192;
 const PROBES: usize = 8;
 
 /// A set of signatures.
-pub(crate) struct Warm(Box<[AtomicU64]>);
+pub(crate) struct SignatureSet(Box<[AtomicU64]>);
 
-impl Default for Warm {
-    fn default() -> Warm {
-        Warm((0..PLACES).map(|_| AtomicU64::new(0)).collect())
+impl Default for SignatureSet {
+    fn default() -> SignatureSet {
+        SignatureSet((0..PLACES).map(|_| AtomicU64::new(0)).collect())
     }
 }
 
-impl Warm {
+impl SignatureSet {
     /// Whether an op with the same signature has a compiled program.
     pub(crate) fn contains(&self, op: &Op) -> bool {
         self.has(signature(op))
@@ -67,10 +67,10 @@ fn signature(op: &Op) -> u64 {
                 program.ok().map(|program| program.hash()).hash(&mut hasher);
             }
             // Writing into a hash does not fail.
-            let _ = write!(Hashed(&mut hasher), "{:?}", map.function);
+            let _ = write!(HashWriter(&mut hasher), "{:?}", map.function);
         }
         other => {
-            let _ = write!(Hashed(&mut hasher), "{other:?}");
+            let _ = write!(HashWriter(&mut hasher), "{other:?}");
         }
     }
     op.for_each_tensor(&mut |tensor| {
@@ -80,9 +80,9 @@ fn signature(op: &Op) -> u64 {
 }
 
 /// Hashes text while it is written.
-struct Hashed<'a>(&'a mut DefaultHasher);
+struct HashWriter<'a>(&'a mut DefaultHasher);
 
-impl Write for Hashed<'_> {
+impl Write for HashWriter<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.0.write(text.as_bytes());
         Ok(())
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn what_was_inserted_is_found_even_where_places_are_taken() {
-        let warm = Warm::default();
+        let warm = SignatureSet::default();
         assert!(!warm.has(7));
         for turn in 0..100 {
             let signature = 7 + turn * PLACES as u64;

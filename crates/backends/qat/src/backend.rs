@@ -14,7 +14,7 @@ use panoply_core::{
 
 use crate::engine::QatEngine;
 use crate::instance::{Does, OpenInstance, abilities};
-use crate::library::{LIBRARIES, Qat, QatError, Service, Start, Started};
+use crate::library::{LIBRARIES, LibraryHandle, Qat, QatError, Service, Start};
 use crate::ops;
 use crate::pci::{self, Endpoint};
 use crate::sys::{FALSE, Instance, OPERATIONAL_UP};
@@ -98,7 +98,7 @@ impl QatBackend {
         }
     }
 
-    fn started(&self) -> Result<Arc<Started>, Absence> {
+    fn started(&self) -> Result<Arc<LibraryHandle>, Absence> {
         let hint = |error: QatError| Absence::NoDevice {
             reason: format!("{error}; qatlib needs virtual functions on vfio-pci, and this user in the group qat"),
         };
@@ -136,7 +136,7 @@ impl QatBackend {
         index as u32
     }
 
-    fn describe(&self, endpoint: &Endpoint, found: &[Found], does: Does) -> DeviceInfo {
+    fn describe(&self, endpoint: &Endpoint, found: &[DiscoveredInstance], does: Does) -> DeviceInfo {
         let id = DeviceId { api: Api::QAT, index: self.index_of(endpoint.address) };
         let zip = if does.zip { ", QATzip" } else { "" };
         let name = format!("Intel QAT {} ({} instances{zip})", endpoint.family, found.len());
@@ -160,13 +160,13 @@ impl QatBackend {
         let started = self.started().map_err(|absence| absence.to_string())?;
         let (mut found, reasons) = instances_of(&started, std::slice::from_ref(&endpoint));
         let found = found.remove(&endpoint.address).ok_or_else(|| reasons.join("; "))?;
-        let open = |found: &Found| OpenInstance::open(&started, found.service, found.handle);
+        let open = |found: &DiscoveredInstance| OpenInstance::open(&started, found.service, found.handle);
         found.iter().take(INSTANCES_MAX).map(open).collect::<Result<_, _>>().map_err(|error| error.to_string())
     }
 }
 
 /// An instance of a device.
-struct Found {
+struct DiscoveredInstance {
     service: Service,
     handle: Instance,
     does: Does,
@@ -174,8 +174,11 @@ struct Found {
 }
 
 /// The usable instances of each device, and the reasons why others are not usable.
-fn instances_of(started: &Started, endpoints: &[Endpoint]) -> (BTreeMap<PciAddress, Vec<Found>>, Vec<String>) {
-    let (mut found, mut reasons) = (BTreeMap::<_, Vec<Found>>::new(), Vec::new());
+fn instances_of(
+    started: &LibraryHandle,
+    endpoints: &[Endpoint],
+) -> (BTreeMap<PciAddress, Vec<DiscoveredInstance>>, Vec<String>) {
+    let (mut found, mut reasons) = (BTreeMap::<_, Vec<DiscoveredInstance>>::new(), Vec::new());
     for service in [Service::Crypto, Service::Compression] {
         let handles = started.qat.instances(service).unwrap_or_else(|error| {
             reasons.push(error.to_string());
@@ -194,11 +197,11 @@ fn instances_of(started: &Started, endpoints: &[Endpoint]) -> (BTreeMap<PciAddre
 
 /// The instance with its device. `None` if it belongs to none of these devices.
 fn usable(
-    started: &Started,
+    started: &LibraryHandle,
     service: Service,
     handle: Instance,
     endpoints: &[Endpoint],
-) -> Result<Option<(PciAddress, Found)>, String> {
+) -> Result<Option<(PciAddress, DiscoveredInstance)>, String> {
     let info = started.qat.info(service, handle).map_err(|error| error.to_string())?;
     let name = text(&info.name);
     let Some(endpoint) = endpoints.iter().find(|endpoint| endpoint.owns(info.bus_address)) else { return Ok(None) };
@@ -209,7 +212,7 @@ fn usable(
         return Err(format!("instance {name} is down"));
     }
     let does = abilities(started, service, handle).map_err(|error| error.to_string())?;
-    Ok(Some((endpoint.address, Found { service, handle, does, version: text(&info.version) })))
+    Ok(Some((endpoint.address, DiscoveredInstance { service, handle, does, version: text(&info.version) })))
 }
 
 /// A C text up to its zero byte.

@@ -7,9 +7,9 @@ const SEQUENCE: u8 = 0x30;
 
 /// The bytes that are left to read.
 #[derive(Clone, Copy)]
-pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
+pub(crate) struct DerReader<'a>(pub(crate) &'a [u8]);
 
-impl<'a> Reader<'a> {
+impl<'a> DerReader<'a> {
     /// The contents of the next element, which must be of `kind`. Lengths must be in their shortest
     /// form.
     fn element(&mut self, kind: u8) -> Option<&'a [u8]> {
@@ -32,8 +32,8 @@ impl<'a> Reader<'a> {
         (got == kind).then_some(contents)
     }
 
-    pub(crate) fn sequence(&mut self) -> Option<Reader<'a>> {
-        self.element(SEQUENCE).map(Reader)
+    pub(crate) fn sequence(&mut self) -> Option<DerReader<'a>> {
+        self.element(SEQUENCE).map(DerReader)
     }
 
     pub(crate) fn octets(&mut self) -> Option<&'a [u8]> {
@@ -88,15 +88,15 @@ mod tests {
 
     #[test]
     fn numbers_are_read_in_one_form_only() {
-        let read = |bytes: &[u8]| Reader(bytes).number().map(<[u8]>::to_vec);
+        let read = |bytes: &[u8]| DerReader(bytes).number().map(<[u8]>::to_vec);
         assert_eq!(read(&[2, 1, 5]), Some(vec![5]));
         assert_eq!(read(&[2, 2, 0, 0x80]), Some(vec![0x80]));
         assert_eq!(read(&[2, 1, 0]), Some(vec![]), "zero has no digits");
         for wrong in [&[2, 0][..], &[2, 2, 0, 5], &[2, 1, 0x80], &[2, 2, 1], &[3, 1, 5], &[2, 0x81, 1, 5], &[2], &[]] {
             assert_eq!(read(wrong), None, "{wrong:?}");
         }
-        assert!(Reader(&[2, 0x84, 0xff, 0xff, 0xff, 0xff]).number().is_none());
-        assert!(Reader(&[2, 0x89, 1, 1, 1, 1, 1, 1, 1, 1, 1]).number().is_none());
+        assert!(DerReader(&[2, 0x84, 0xff, 0xff, 0xff, 0xff]).number().is_none());
+        assert!(DerReader(&[2, 0x89, 1, 1, 1, 1, 1, 1, 1, 1, 1]).number().is_none());
     }
 
     #[test]
@@ -104,7 +104,7 @@ mod tests {
         let numbers = [vec![0, 0, 0x80, 1], vec![0, 7]];
         let written = pair([&numbers[0], &numbers[1]]);
         assert_eq!(written, [0x30, 8, 2, 3, 0, 0x80, 1, 2, 1, 7]);
-        let mut inner = Reader(&written).sequence().unwrap();
+        let mut inner = DerReader(&written).sequence().unwrap();
         assert_eq!((inner.number(), inner.number(), inner.is_at_end()), (Some(&[0x80, 1][..]), Some(&[7][..]), true));
         assert_eq!(padded(&[1], 3), Some(vec![0, 0, 1]));
         assert_eq!(padded(&[1; 4], 3), None);

@@ -12,14 +12,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use panoply_core::pool::Pool;
-use panoply_core::{DeviceInfo, Engine, Error, Finished, Health, Item, MemoryStats, Result};
+use panoply_core::{DeviceInfo, Engine, Error, FinishedOp, Health, Item, MemoryStats, Result};
 
 use crate::instance::{Does, Mode, OpenInstance, Session, Setup};
 use crate::library::QatError;
 use crate::memory::DeviceMemory;
-use crate::ops::{self, Next, Trouble, Work};
-use crate::request::{Answer, Ask, Completion, Completions, Request};
-use crate::zip::{Zipped, Zipper};
+use crate::ops::{self, AnswerError, Continuation, MessageWork};
+use crate::request::{Completion, Completions, Request, RequestAnswer, RequestParameters};
+use crate::zip::{ZipMessage, Zipper};
 
 /// Maximum number of requests in flight. An instance accepts some hundreds.
 const IN_FLIGHT_MAX: usize = 8192;
@@ -36,9 +36,9 @@ const SPIN_MAX: Duration = Duration::from_micros(50);
 const SLEEP: Duration = Duration::from_micros(20);
 
 /// An op on the device.
-struct Job {
+struct RunningOp {
     item: Item,
-    work: Option<Box<dyn Work>>,
+    work: Option<Box<dyn MessageWork>>,
     /// Sessions with the index of the instance and the length of the associated data.
     sessions: Vec<(usize, usize, Session)>,
     /// The next message to start, and messages to start again.
@@ -52,7 +52,7 @@ struct Job {
     began: Instant,
 }
 
-impl Job {
+impl RunningOp {
     fn count(&self) -> usize {
         self.work.as_ref().map_or(0, |work| work.count())
     }
@@ -80,7 +80,7 @@ impl Job {
         }
     }
 
-    fn finished(mut self) -> Finished {
+    fn finished(mut self) -> FinishedOp {
         let result = match (self.failure.take(), &mut self.work) {
             (Some((_, error)), _) => Err(error),
             (None, Some(work)) => work.value(),
@@ -89,55 +89,55 @@ impl Job {
         let (bytes_moved, device_time) = (self.bytes_moved, Some(self.began.elapsed()));
         // Sessions end, and their data derived from the key is wiped, before the op is returned.
         self.sessions.clear();
-        Finished { bytes_moved, device_time, ..Finished::alone(self.item, result) }
+        FinishedOp { bytes_moved, device_time, ..FinishedOp::alone(self.item, result) }
     }
 }
 
 /// A message in flight.
-enum UnderWay {
+enum MessageInFlight {
     /// As a request on an instance.
     Request(Request),
     /// As a message in QATzip.
-    Zipped(Zipped),
+    Zipped(ZipMessage),
 }
 
-impl UnderWay {
+impl MessageInFlight {
     /// The number of the op and the index of the message.
     fn place(&self) -> (u64, usize) {
         match self {
-            UnderWay::Request(request) => (request.job, request.index),
-            UnderWay::Zipped(zipped) => (zipped.job, zipped.index),
+            MessageInFlight::Request(request) => (request.job, request.index),
+            MessageInFlight::Zipped(zipped) => (zipped.job, zipped.index),
         }
     }
 
-    fn answer(&self, completion: Completion) -> Result<Answer<'_>, QatError> {
+    fn answer(&self, completion: Completion) -> Result<RequestAnswer<'_>, QatError> {
         match self {
-            UnderWay::Request(request) => Ok(request.answer(completion)),
-            UnderWay::Zipped(zipped) => zipped.answer(),
+            MessageInFlight::Request(request) => Ok(request.answer(completion)),
+            MessageInFlight::Zipped(zipped) => zipped.answer(),
         }
     }
 
     fn finish(self) {
-        if let UnderWay::Request(request) = self {
+        if let MessageInFlight::Request(request) = self {
             request.finish();
         }
     }
 
     fn wipe(&mut self) {
-        if let UnderWay::Request(request) = self {
+        if let MessageInFlight::Request(request) = self {
             request.wipe();
         }
     }
 
     fn abandon(self) {
-        if let UnderWay::Request(request) = self {
+        if let MessageInFlight::Request(request) = self {
             request.abandon();
         }
     }
 }
 
 /// The result of trying to start a message.
-enum Step {
+enum StartOutcome {
     /// The message was started, or needed no device.
     Taken,
     /// The device accepts no more requests now.
@@ -150,10 +150,10 @@ enum Step {
 pub(crate) struct QatEngine {
     info: DeviceInfo,
     does: Does,
-    jobs: VecDeque<Job>,
+    jobs: VecDeque<RunningOp>,
     /// The number of the first op in `jobs`.
     first: u64,
-    slots: Vec<Option<(UnderWay, usize)>>,
+    slots: Vec<Option<(MessageInFlight, usize)>>,
     free: Vec<usize>,
     in_flight_bytes: usize,
     completions: Arc<Completions>,
@@ -218,20 +218,20 @@ impl QatEngine {
         let mut position = 0;
         while position < self.jobs.len() && self.lost.is_none() {
             match self.start_next(position) {
-                Ok(Step::Taken) => {}
-                Ok(Step::Exhausted) => position += 1,
-                Ok(Step::Full) => return,
+                Ok(StartOutcome::Taken) => {}
+                Ok(StartOutcome::Exhausted) => position += 1,
+                Ok(StartOutcome::Full) => return,
                 Err((index, trouble)) => self.note(position, index, trouble),
             }
         }
     }
 
-    fn start_next(&mut self, position: usize) -> Result<Step, (usize, Trouble)> {
-        let Some(index) = self.jobs[position].next_message() else { return Ok(Step::Exhausted) };
+    fn start_next(&mut self, position: usize) -> Result<StartOutcome, (usize, AnswerError)> {
+        let Some(index) = self.jobs[position].next_message() else { return Ok(StartOutcome::Exhausted) };
         let (under_way, count) = (self.in_flight(), self.instances.len());
         let was_held_up = std::mem::take(&mut self.held_up);
         if under_way >= IN_FLIGHT_MAX || (under_way > 0 && self.in_flight_bytes >= IN_FLIGHT_BYTES_MAX) {
-            return Ok(Step::Full);
+            return Ok(StartOutcome::Full);
         }
         let mut passing = None;
         // QATzip is tried after the instances.
@@ -244,9 +244,9 @@ impl QatEngine {
                 Ok(true) => {
                     self.jobs[position].advance();
                     self.turn = (place + 1) % count;
-                    return Ok(Step::Taken);
+                    return Ok(StartOutcome::Taken);
                 }
-                Err(Trouble::Device(error)) if error.is_passing() => passing = Some(error),
+                Err(AnswerError::Device(error)) if error.is_passing() => passing = Some(error),
                 Err(trouble) => return Err((index, trouble)),
             }
         }
@@ -254,24 +254,24 @@ impl QatEngine {
             // No request is in flight that could free memory.
             Some(QatError::Memory { bytes }) if under_way == 0 => {
                 let (place, asked) = ("memory that the QAT device reaches".to_owned(), bytes as u64);
-                Err((index, Trouble::Op(Error::OutOfMemory { place, asked, free: 0, largest: 0 })))
+                Err((index, AnswerError::Op(Error::OutOfMemory { place, asked, free: 0, largest: 0 })))
             }
             Some(_) => {
                 self.held_up = under_way == 0;
                 if self.held_up && !was_held_up {
                     self.heard = Instant::now();
                 }
-                Ok(Step::Full)
+                Ok(StartOutcome::Full)
             }
             None => {
                 let what = "no instance of the device does it".to_owned();
-                Err((index, Trouble::Op(Error::DeviceFault { device: self.info.id, reason: what })))
+                Err((index, AnswerError::Op(Error::DeviceFault { device: self.info.id, reason: what })))
             }
         }
     }
 
     /// Starts a message on an instance. Returns false if the instance does not support it.
-    fn try_start(&mut self, position: usize, index: usize, place: usize) -> Result<bool, Trouble> {
+    fn try_start(&mut self, position: usize, index: usize, place: usize) -> Result<bool, AnswerError> {
         let (job, instance) = (&mut self.jobs[position], &self.instances[place]);
         let Some(work) = &job.work else { return Ok(false) };
         let Some(ask) = work.ask(index)? else {
@@ -281,11 +281,11 @@ impl QatEngine {
         if !serves(&instance.does, &ask) {
             return Ok(false);
         }
-        let aad_len = if let Ask::Symmetric(it) = &ask { it.aad.len() } else { 0 };
+        let aad_len = if let RequestParameters::Symmetric(it) = &ask { it.aad.len() } else { 0 };
         let known = job.sessions.iter().position(|(at, len, _)| (*at, *len) == (place, aad_len));
         let session = match known {
             Some(known) => job.sessions[known].2.place(),
-            None => match Session::begin(instance, work.setup(), aad_len).map_err(Trouble::Device)? {
+            None => match Session::begin(instance, work.setup(), aad_len).map_err(AnswerError::Device)? {
                 Some(session) => {
                     let context = session.place();
                     job.sessions.push((place, aad_len, session));
@@ -295,18 +295,18 @@ impl QatEngine {
             },
         };
         let bytes = Request::memory_bytes(&ask, instance);
-        let memory = self.pool.lend(bytes).map_err(|_| Trouble::Device(QatError::Memory { bytes }))?;
+        let memory = self.pool.lend(bytes).map_err(|_| AnswerError::Device(QatError::Memory { bytes }))?;
         let slot = self.free.pop().unwrap_or(self.slots.len());
         let number = self.first + position as u64;
         let to = (slot, &self.completions);
         let started = Request::start(&ask, instance, session, memory, to, (number, index));
-        self.started(position, slot, bytes, started.map(UnderWay::Request))
+        self.started(position, slot, bytes, started.map(MessageInFlight::Request))
     }
 
     /// Passes a message to QATzip. Returns false if QATzip does not support it or is not available.
-    fn try_zip(&mut self, position: usize, index: usize) -> Result<bool, Trouble> {
+    fn try_zip(&mut self, position: usize, index: usize) -> Result<bool, AnswerError> {
         let (Some(work), Some(zipper)) = (&self.jobs[position].work, &self.zipper) else { return Ok(false) };
-        let (Some(Ask::Pack { message, compresses: true, room }), Setup::Pack { level, checksum, .. }) =
+        let (Some(RequestParameters::Pack { message, compresses: true, room }), Setup::Pack { level, checksum, .. }) =
             (work.ask(index)?, work.setup())
         else {
             return Ok(false);
@@ -315,7 +315,7 @@ impl QatEngine {
         let (number, bytes) = (self.first + position as u64, message.len() + room);
         let to = (slot, &self.completions);
         let started = zipper.start((message, room), (level, checksum), to, (number, index));
-        self.started(position, slot, bytes, started.map(UnderWay::Zipped))
+        self.started(position, slot, bytes, started.map(MessageInFlight::Zipped))
     }
 
     /// Records whether a message was started in this slot.
@@ -324,8 +324,8 @@ impl QatEngine {
         position: usize,
         slot: usize,
         bytes: usize,
-        started: Result<UnderWay, QatError>,
-    ) -> Result<bool, Trouble> {
+        started: Result<MessageInFlight, QatError>,
+    ) -> Result<bool, AnswerError> {
         if slot == self.slots.len() {
             self.slots.push(None);
         }
@@ -342,7 +342,7 @@ impl QatEngine {
             }
             Err(error) => {
                 self.free.push(slot);
-                Err(Trouble::Device(error))
+                Err(AnswerError::Device(error))
             }
         }
     }
@@ -379,13 +379,13 @@ impl QatEngine {
             let taken = match &mut job.work {
                 Some(work) => match under_way.answer(completion) {
                     Ok(answer) => work.take(index, &answer),
-                    Err(error) => Err(Trouble::Device(error)),
+                    Err(error) => Err(AnswerError::Device(error)),
                 },
-                None => Ok(Next::Done),
+                None => Ok(Continuation::Done),
             };
             match taken {
-                Ok(Next::Done) => job.done += 1,
-                Ok(Next::Again) => job.again.push(index),
+                Ok(Continuation::Done) => job.done += 1,
+                Ok(Continuation::Again) => job.again.push(index),
                 Err(trouble) => self.note(position, index, trouble),
             }
         }
@@ -393,15 +393,15 @@ impl QatEngine {
     }
 
     /// Records an error of a message.
-    fn note(&mut self, position: usize, index: usize, trouble: Trouble) {
+    fn note(&mut self, position: usize, index: usize, trouble: AnswerError) {
         let error = match trouble {
-            Trouble::Op(error) => error,
+            AnswerError::Op(error) => error,
             // The op fails together with all others.
-            Trouble::Device(error) if error.is_loss() => {
+            AnswerError::Device(error) if error.is_loss() => {
                 self.lost.get_or_insert(error);
                 return;
             }
-            Trouble::Device(error) => Error::DeviceFault { device: self.info.id, reason: error.to_string() },
+            AnswerError::Device(error) => Error::DeviceFault { device: self.info.id, reason: error.to_string() },
         };
         self.jobs[position].fail(index, error);
     }
@@ -427,7 +427,7 @@ impl QatEngine {
 
     /// Fails all ops with the loss of the device. Wipes the requests in flight, as far as the
     /// device has not read them.
-    fn give_up(&mut self, finished: &mut Vec<Finished>) {
+    fn give_up(&mut self, finished: &mut Vec<FinishedOp>) {
         let Some(error) = &self.lost else { return };
         let (device, reason) = (self.info.id, error.to_string());
         self.slots.iter_mut().flatten().for_each(|(under_way, _)| under_way.wipe());
@@ -436,13 +436,13 @@ impl QatEngine {
             let orphans = job.sessions.drain(..).filter(|_| job.in_flight > 0).map(|(_, _, session)| session);
             self.orphans.extend(orphans);
             let error = Error::DeviceLost { device, reason: reason.clone() };
-            finished.push(Finished::alone(job.item, Err(error)));
+            finished.push(FinishedOp::alone(job.item, Err(error)));
         }
     }
 
     /// Returns completed ops, in order.
-    fn hand_out(&mut self, finished: &mut Vec<Finished>) {
-        while self.jobs.front().is_some_and(Job::is_over)
+    fn hand_out(&mut self, finished: &mut Vec<FinishedOp>) {
+        while self.jobs.front().is_some_and(RunningOp::is_over)
             && let Some(job) = self.jobs.pop_front()
         {
             self.first += 1;
@@ -458,17 +458,17 @@ impl QatEngine {
 }
 
 /// Whether an instance with these abilities accepts the request.
-fn serves(does: &Does, ask: &Ask<'_>) -> bool {
+fn serves(does: &Does, ask: &RequestParameters<'_>) -> bool {
     match ask {
-        Ask::Symmetric(it) => match it.mode {
+        RequestParameters::Symmetric(it) => match it.mode {
             Mode::Seal | Mode::Open => does.gcm,
             Mode::CbcEncrypt | Mode::CbcDecrypt => does.cbc,
             Mode::Ctr => does.ctr,
             Mode::Hash(hash) | Mode::Hmac(hash) => does.hash(hash),
         },
-        Ask::RsaPublic { .. } | Ask::RsaPrivate { .. } => does.rsa,
-        Ask::EcdsaSign { .. } | Ask::EcdsaVerify { .. } => does.ecdsa,
-        Ask::Pack { .. } => does.deflate,
+        RequestParameters::RsaPublic { .. } | RequestParameters::RsaPrivate { .. } => does.rsa,
+        RequestParameters::EcdsaSign { .. } | RequestParameters::EcdsaVerify { .. } => does.ecdsa,
+        RequestParameters::Pack { .. } => does.deflate,
     }
 }
 
@@ -485,7 +485,7 @@ impl Engine for QatEngine {
             };
             let (sessions, again, began) = (Vec::new(), Vec::new(), Instant::now());
             let (next, in_flight, done, bytes_moved) = (0, 0, 0, 0);
-            self.jobs.push_back(Job {
+            self.jobs.push_back(RunningOp {
                 item,
                 work,
                 sessions,
@@ -501,7 +501,7 @@ impl Engine for QatEngine {
         self.start();
     }
 
-    fn poll(&mut self, finished: &mut Vec<Finished>, wait_max: Duration) -> usize {
+    fn poll(&mut self, finished: &mut Vec<FinishedOp>, wait_max: Duration) -> usize {
         let (began, before) = (Instant::now(), finished.len());
         loop {
             self.collect();

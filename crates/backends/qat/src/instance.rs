@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use panoply_core::op::crypto::HashAlgorithm;
 
-use crate::library::{Qat, QatError, Service, Started, checked};
-use crate::memory::Block;
+use crate::library::{LibraryHandle, Qat, QatError, Service, checked};
+use crate::memory::DmaBlock;
 use crate::request;
 use crate::sys::*;
 
@@ -73,7 +73,7 @@ impl Does {
 }
 
 /// Queries the abilities of an instance.
-pub(crate) fn abilities(started: &Started, service: Service, handle: Instance) -> Result<Does, QatError> {
+pub(crate) fn abilities(started: &LibraryHandle, service: Service, handle: Instance) -> Result<Does, QatError> {
     let (qat, mut does) = (&started.qat, Does::default());
     if service == Service::Compression {
         let can = dc_capabilities(started, handle)?;
@@ -97,7 +97,7 @@ pub(crate) fn abilities(started: &Started, service: Service, handle: Instance) -
     Ok(does)
 }
 
-fn dc_capabilities(started: &Started, handle: Instance) -> Result<DcCapabilities, QatError> {
+fn dc_capabilities(started: &LibraryHandle, handle: Instance) -> Result<DcCapabilities, QatError> {
     let mut can = DcCapabilities::zeroed();
     // SAFETY: as in `abilities`.
     checked("cpaDcQueryCapabilities", unsafe { (started.qat.dc_capabilities)(handle, &mut can) })?;
@@ -106,7 +106,7 @@ fn dc_capabilities(started: &Started, handle: Instance) -> Result<DcCapabilities
 
 /// An instance that is started, with its address translation and restart notifications set.
 pub(crate) struct OpenInstance {
-    pub(crate) started: Arc<Started>,
+    pub(crate) started: Arc<LibraryHandle>,
     pub(crate) service: Service,
     pub(crate) handle: Instance,
     pub(crate) does: Does,
@@ -144,7 +144,11 @@ unsafe extern "C" fn notified(_: Instance, tag: *mut c_void, event: u32) {
 }
 
 impl OpenInstance {
-    pub(crate) fn open(started: &Arc<Started>, service: Service, handle: Instance) -> Result<OpenInstance, QatError> {
+    pub(crate) fn open(
+        started: &Arc<LibraryHandle>,
+        service: Service,
+        handle: Instance,
+    ) -> Result<OpenInstance, QatError> {
         let (qat, news) = (&started.qat, news_of(&started.qat, handle));
         let info = qat.info(service, handle)?;
         if info.state != OPERATIONAL_UP {
@@ -270,7 +274,7 @@ impl Mode {
 /// A session. Its context contains data derived from the key, and is wiped at the end.
 pub(crate) struct Session {
     instance: Rc<OpenInstance>,
-    context: Block,
+    context: DmaBlock,
 }
 
 impl Session {
@@ -340,9 +344,9 @@ impl Drop for Session {
     }
 }
 
-fn context(instance: &OpenInstance, bytes: u32) -> Result<Block, QatError> {
+fn context(instance: &OpenInstance, bytes: u32) -> Result<DmaBlock, QatError> {
     let bytes = (bytes as usize).max(1);
-    Block::new(&instance.started, bytes, instance.node).ok_or(QatError::Memory { bytes })
+    DmaBlock::new(&instance.started, bytes, instance.node).ok_or(QatError::Memory { bytes })
 }
 
 fn symmetric(mode: Mode, key: &[u8], aad_len: usize) -> SymSetup {

@@ -6,7 +6,7 @@ use panoply_core::op::crypto::{Key, Purpose, SignatureAlgorithm};
 use panoply_cpu_crypto::signature::{PrivateKey, PublicKey};
 use zeroize::Zeroizing;
 
-use crate::der::{Reader, padded};
+use crate::der::{DerReader, padded};
 
 /// An elliptic curve over a prime field: y² = x³ + a x + b, with a base point of order n.
 pub(crate) struct Curve {
@@ -152,11 +152,11 @@ impl Verifying {
 }
 
 /// The key inside PKCS#8, after version and algorithm.
-fn wrapped(pkcs8: &[u8]) -> Option<Reader<'_>> {
-    let mut outer = Reader(pkcs8).sequence()?;
+fn wrapped(pkcs8: &[u8]) -> Option<DerReader<'_>> {
+    let mut outer = DerReader(pkcs8).sequence()?;
     outer.number()?;
     outer.sequence()?;
-    outer.octets().map(Reader)
+    outer.octets().map(DerReader)
 }
 
 fn rsa_private(pkcs8: &[u8]) -> Option<RsaPrivate> {
@@ -183,10 +183,10 @@ fn ecdsa_private(pkcs8: &[u8], bytes: usize) -> Option<Zeroizing<Vec<u8>>> {
 
 /// Parses a SubjectPublicKeyInfo, or the bare RSAPublicKey.
 fn rsa_public(material: &[u8]) -> Option<RsaPublic> {
-    let mut outer = Reader(material).sequence()?;
+    let mut outer = DerReader(material).sequence()?;
     let mut numbers = outer;
     if outer.sequence().is_some() {
-        numbers = Reader(outer.bits()?).sequence()?;
+        numbers = DerReader(outer.bits()?).sequence()?;
     }
     Some(RsaPublic { modulus: whole_bytes(numbers.number()?)?.to_vec(), exponent: numbers.number()?.to_vec() })
 }
@@ -197,7 +197,7 @@ fn point(material: &[u8], bytes: usize) -> Option<Vec<u8>> {
     if let Some(pair) = bare(material) {
         return Some(pair);
     }
-    let mut outer = Reader(material).sequence()?;
+    let mut outer = DerReader(material).sequence()?;
     outer.sequence()?;
     bare(outer.bits()?)
 }

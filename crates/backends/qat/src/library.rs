@@ -181,32 +181,32 @@ impl Qat {
 }
 
 /// Keeps the library started. The library stops when the last handle is dropped.
-pub(crate) struct Started {
+pub(crate) struct LibraryHandle {
     pub(crate) qat: Arc<Qat>,
 }
 
 /// The started library, shared by engines and discovery. A process starts the library once.
 #[derive(Default)]
-pub(crate) struct Start(Mutex<Weak<Started>>);
+pub(crate) struct Start(Mutex<Weak<LibraryHandle>>);
 
 impl Start {
     /// Returns the started library, and starts it first if necessary.
-    pub(crate) fn get(&self, qat: &Arc<Qat>) -> Result<Arc<Started>, QatError> {
+    pub(crate) fn get(&self, qat: &Arc<Qat>) -> Result<Arc<LibraryHandle>, QatError> {
         let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(started) = held.upgrade() {
             return Ok(started);
         }
         // SAFETY: the name ends with a zero byte.
         checked("icp_sal_userStart", unsafe { (qat.user_start)(SECTION.as_ptr()) })?;
-        let started = Arc::new(Started { qat: qat.clone() });
+        let started = Arc::new(LibraryHandle { qat: qat.clone() });
         *held = Arc::downgrade(&started);
         Ok(started)
     }
 }
 
-impl Drop for Started {
+impl Drop for LibraryHandle {
     fn drop(&mut self) {
-        // SAFETY: the library was started, and every user holds a `Started`.
+        // SAFETY: the library was started, and every user holds a `LibraryHandle`.
         unsafe { (self.qat.user_stop)() };
     }
 }

@@ -5,37 +5,37 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use panoply_core::lease::Lease;
-use panoply_core::pool::{Pooled, Source};
+use panoply_core::pool::{BlockSource, PooledBlock};
 use panoply_core::{Error, Result};
 use zeroize::Zeroize;
 
-use crate::library::Started;
+use crate::library::LibraryHandle;
 
 /// The alignment that the device needs.
 pub(crate) const ALIGN: usize = 64;
 
 /// A block of device memory. It is wiped when freed, because most of its contents are secret.
-pub(crate) struct Block {
-    started: Arc<Started>,
+pub(crate) struct DmaBlock {
+    started: Arc<LibraryHandle>,
     place: NonNull<u8>,
     bytes: usize,
 }
 
 // SAFETY: the block owns its memory, and the library's allocator may be called from any thread.
-unsafe impl Send for Block {}
+unsafe impl Send for DmaBlock {}
 
 /// A block that returns to its pool.
-pub(crate) type Lent = Lease<Pooled<Block>>;
+pub(crate) type LentBlock = Lease<PooledBlock<DmaBlock>>;
 
-impl Block {
+impl DmaBlock {
     /// Allocates memory on this node, or on any node if it is -1. `None` if there is none.
-    pub(crate) fn new(started: &Arc<Started>, bytes: usize, node: c_int) -> Option<Block> {
+    pub(crate) fn new(started: &Arc<LibraryHandle>, bytes: usize, node: c_int) -> Option<DmaBlock> {
         // SAFETY: any size, node and alignment are valid arguments.
         let place = unsafe { (started.qat.memory_allocate)(bytes, node, ALIGN) };
         let place = NonNull::new(place.cast::<u8>())?;
         // SAFETY: the allocation has `bytes` bytes.
         unsafe { place.write_bytes(0, bytes) };
-        Some(Block { started: started.clone(), place, bytes })
+        Some(DmaBlock { started: started.clone(), place, bytes })
     }
 
     /// All bytes, writable.
@@ -63,7 +63,7 @@ impl Block {
     }
 }
 
-impl Drop for Block {
+impl Drop for DmaBlock {
     fn drop(&mut self) {
         self.bytes_mut().zeroize();
         let mut place: *mut c_void = self.place.as_ptr().cast();
@@ -74,24 +74,24 @@ impl Drop for Block {
 
 /// The source of a pool's blocks.
 pub(crate) struct DeviceMemory {
-    pub(crate) started: Arc<Started>,
+    pub(crate) started: Arc<LibraryHandle>,
     pub(crate) node: c_int,
 }
 
-impl Source for DeviceMemory {
-    type Block = Block;
+impl BlockSource for DeviceMemory {
+    type Block = DmaBlock;
 
-    fn allocate(&mut self, bytes: usize) -> Result<Block> {
+    fn allocate(&mut self, bytes: usize) -> Result<DmaBlock> {
         let missing = || Error::OutOfMemory {
             place: "memory that the QAT device reaches".to_owned(),
             asked: bytes as u64,
             free: 0,
             largest: 0,
         };
-        Block::new(&self.started, bytes, self.node).ok_or_else(missing)
+        DmaBlock::new(&self.started, bytes, self.node).ok_or_else(missing)
     }
 
-    fn wipe(block: &mut Block) -> bool {
+    fn wipe(block: &mut DmaBlock) -> bool {
         block.bytes_mut().zeroize();
         true
     }

@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::instance::{Mode, OpenInstance};
 use crate::keys::{Curve, RsaPrivate, RsaPublic};
 use crate::library::{QatError, checked};
-use crate::memory::{ALIGN, Lent};
+use crate::memory::{ALIGN, LentBlock};
 use crate::sys::*;
 
 /// The parameters of a request.
-pub(crate) enum Ask<'a> {
+pub(crate) enum RequestParameters<'a> {
     /// A cipher or hash, configured by the session.
     Symmetric(Symmetric<'a>),
     /// RSA's public function.
@@ -40,7 +40,7 @@ pub(crate) struct Symmetric<'a> {
 }
 
 /// The result of a request.
-pub(crate) struct Answer<'a> {
+pub(crate) struct RequestAnswer<'a> {
     /// The device's status of the whole request.
     pub(crate) status: Status,
     /// Whether the message is authentic or valid, or a signature was made.
@@ -158,7 +158,7 @@ pub(crate) struct Request {
     /// The number of the op and the index of the message.
     pub(crate) job: u64,
     pub(crate) index: usize,
-    memory: Lent,
+    memory: LentBlock,
     frame: *mut Frame,
     /// Offset and length of the answer's parts in the memory.
     bytes: (usize, usize),
@@ -170,35 +170,37 @@ pub(crate) struct Request {
 
 impl Request {
     /// Size of the device memory that a request needs.
-    pub(crate) fn memory_bytes(ask: &Ask<'_>, instance: &OpenInstance) -> usize {
+    pub(crate) fn memory_bytes(ask: &RequestParameters<'_>, instance: &OpenInstance) -> usize {
         let lens = match ask {
-            Ask::Symmetric(it) => vec![
+            RequestParameters::Symmetric(it) => vec![
                 instance.meta_bytes,
                 IV_ROOM,
                 DIGEST_ROOM,
                 it.aad.len().next_multiple_of(16),
                 (it.message.len() + it.padding.len()).max(DATA_BYTES_MIN),
             ],
-            Ask::RsaPublic { key, .. } => vec![key.bytes(); 4],
-            Ask::RsaPrivate { key, .. } => vec![key.bytes(); 7],
-            Ask::EcdsaSign { curve, .. } => vec![curve.bytes; 11],
-            Ask::EcdsaVerify { curve, .. } => vec![curve.bytes; 11],
-            Ask::Pack { message, room, .. } => vec![instance.meta_bytes, instance.meta_bytes, message.len(), *room],
+            RequestParameters::RsaPublic { key, .. } => vec![key.bytes(); 4],
+            RequestParameters::RsaPrivate { key, .. } => vec![key.bytes(); 7],
+            RequestParameters::EcdsaSign { curve, .. } => vec![curve.bytes; 11],
+            RequestParameters::EcdsaVerify { curve, .. } => vec![curve.bytes; 11],
+            RequestParameters::Pack { message, room, .. } => {
+                vec![instance.meta_bytes, instance.meta_bytes, message.len(), *room]
+            }
         };
         lens.into_iter().map(|len| len.next_multiple_of(ALIGN)).sum()
     }
 
     /// Starts a request. After an error nothing is in flight.
     pub(crate) fn start(
-        ask: &Ask<'_>,
+        ask: &RequestParameters<'_>,
         instance: &Rc<OpenInstance>,
         session: SessionContext,
-        mut memory: Lent,
+        mut memory: LentBlock,
         (slot, completions): (usize, &Arc<Completions>),
         (job, index): (u64, usize),
     ) -> Result<Request, QatError> {
         // Messages for DEFLATE are never secret: ops with secrets are refused.
-        if !matches!(ask, Ask::Pack { .. }) {
+        if !matches!(ask, RequestParameters::Pack { .. }) {
             memory.mark_secret();
         }
         let tag = Tag { slot, completions: completions.clone() };
@@ -223,14 +225,18 @@ impl Request {
         }
     }
 
-    fn call(&mut self, ask: &Ask<'_>, session: SessionContext) -> Result<(), QatError> {
+    fn call(&mut self, ask: &RequestParameters<'_>, session: SessionContext) -> Result<(), QatError> {
         match ask {
-            Ask::Symmetric(it) => self.symmetric(it, session),
-            Ask::RsaPublic { key, input } => self.rsa_public(key, input),
-            Ask::RsaPrivate { key, input } => self.rsa_private(key, input),
-            Ask::EcdsaSign { curve, private, once, digest } => self.ecdsa_sign(curve, private, once, digest),
-            Ask::EcdsaVerify { curve, point, digest, signature } => self.ecdsa_verify(curve, point, digest, signature),
-            Ask::Pack { message, compresses, room } => self.pack(message, *compresses, *room, session),
+            RequestParameters::Symmetric(it) => self.symmetric(it, session),
+            RequestParameters::RsaPublic { key, input } => self.rsa_public(key, input),
+            RequestParameters::RsaPrivate { key, input } => self.rsa_private(key, input),
+            RequestParameters::EcdsaSign { curve, private, once, digest } => {
+                self.ecdsa_sign(curve, private, once, digest)
+            }
+            RequestParameters::EcdsaVerify { curve, point, digest, signature } => {
+                self.ecdsa_verify(curve, point, digest, signature)
+            }
+            RequestParameters::Pack { message, compresses, room } => self.pack(message, *compresses, *room, session),
         }
     }
 
@@ -366,13 +372,13 @@ impl Request {
     }
 
     /// The result. Call only after the answer has arrived.
-    pub(crate) fn answer(&self, completion: Completion) -> Answer<'_> {
+    pub(crate) fn answer(&self, completion: Completion) -> RequestAnswer<'_> {
         let bytes = self.memory.block.bytes();
         let part = |(offset, len): (usize, usize)| bytes.get(offset..offset + len).unwrap_or_default();
         // SAFETY: the frame is alive, and the library does not use it any more.
         let packed = self.is_pack.then(|| unsafe { (*self.frame).results });
         let Completion { status, verdict, .. } = completion;
-        Answer { status, verdict, bytes: part(self.bytes), digest: part(self.digest), packed }
+        RequestAnswer { status, verdict, bytes: part(self.bytes), digest: part(self.digest), packed }
     }
 
     /// Frees the frame and the memory. Call only if the request was answered or never started.
@@ -428,7 +434,7 @@ impl Frame {
 
 /// Allocates consecutive parts of a request's memory.
 struct Places<'a> {
-    memory: &'a mut Lent,
+    memory: &'a mut LentBlock,
     end: usize,
 }
 

@@ -21,7 +21,7 @@ use panoply_core::op::crypto::Format;
 use panoply_cpu_crypto::deflate::checksum;
 
 use crate::library::QatError;
-use crate::request::{Answer, Completion, Completions};
+use crate::request::{Completion, Completions, RequestAnswer};
 use crate::sys::{DC_ADLER32, DC_OK, DC_OVERFLOW, DcResults, RETRY, SUCCESS};
 use crate::zip_sys::*;
 
@@ -69,22 +69,22 @@ impl Qatzip {
         let found = names.iter().find_map(|name| unsafe { Library::new(name) }.ok());
         let library = found.ok_or_else(|| QatError::Broken { what: format!("no library {}", names.join(", ")) })?;
         let zip = Arc::new(Qatzip::of(library)?);
-        Open::new(&zip, 1)?;
+        ZipLevelSession::new(&zip, 1)?;
         Ok(zip)
     }
 }
 
 /// An open session, which compresses at one level.
-struct Open<'a> {
+struct ZipLevelSession<'a> {
     zip: &'a Qatzip,
     level: u32,
     session: ZipSession,
 }
 
-impl<'a> Open<'a> {
-    fn new(zip: &'a Qatzip, level: u32) -> Result<Open<'a>, QatError> {
+impl<'a> ZipLevelSession<'a> {
+    fn new(zip: &'a Qatzip, level: u32) -> Result<ZipLevelSession<'a>, QatError> {
         let mut params = ZipParams::zeroed();
-        let mut open = Open { zip, level, session: ZipSession::zeroed() };
+        let mut open = ZipLevelSession { zip, level, session: ZipSession::zeroed() };
         // SAFETY: session and parameters are at least as large as the library's, and nothing else
         // uses them.
         match unsafe { (zip.init)(&mut open.session, 0) } {
@@ -125,7 +125,7 @@ impl<'a> Open<'a> {
     }
 }
 
-impl Drop for Open<'_> {
+impl Drop for ZipLevelSession<'_> {
     fn drop(&mut self) {
         // SAFETY: the session belongs to `self` and ends once. Ending a session that was never set
         // up has no effect.
@@ -140,7 +140,7 @@ fn zip_checked(call: &'static str, code: c_int) -> Result<(), QatError> {
 }
 
 /// The result of a message.
-struct Made {
+struct ZipResult {
     bytes: Vec<u8>,
     outcome: Result<DcResults, QatError>,
 }
@@ -153,22 +153,22 @@ struct Order {
     checksum: u32,
     slot: usize,
     completions: Arc<Completions>,
-    made: Arc<OnceLock<Made>>,
+    made: Arc<OnceLock<ZipResult>>,
 }
 
 /// A message that is in flight or was answered.
-pub(crate) struct Zipped {
+pub(crate) struct ZipMessage {
     pub(crate) job: u64,
     pub(crate) index: usize,
-    made: Arc<OnceLock<Made>>,
+    made: Arc<OnceLock<ZipResult>>,
 }
 
-impl Zipped {
+impl ZipMessage {
     /// The result. Call only after the answer has arrived.
-    pub(crate) fn answer(&self) -> Result<Answer<'_>, QatError> {
+    pub(crate) fn answer(&self) -> Result<RequestAnswer<'_>, QatError> {
         let made = self.made.get().ok_or_else(|| QatError::Broken { what: "QATzip's answer is missing".to_owned() })?;
         let packed = Some(made.outcome.clone()?);
-        Ok(Answer { status: SUCCESS, verdict: true, bytes: &made.bytes, digest: &[], packed })
+        Ok(RequestAnswer { status: SUCCESS, verdict: true, bytes: &made.bytes, digest: &[], packed })
     }
 }
 
@@ -205,12 +205,12 @@ impl Zipper {
         (level, checksum): (u32, u32),
         (slot, completions): (usize, &Arc<Completions>),
         (job, index): (u64, usize),
-    ) -> Result<Zipped, QatError> {
+    ) -> Result<ZipMessage, QatError> {
         let made = Arc::new(OnceLock::new());
         let (message, level, completions) = (message.to_vec(), level.min(LEVEL_MAX), Arc::clone(completions));
         let order = Order { message, room, level, checksum, slot, completions, made: Arc::clone(&made) };
         match self.orders.try_send(order) {
-            Ok(()) => Ok(Zipped { job, index, made }),
+            Ok(()) => Ok(ZipMessage { job, index, made }),
             Err(TrySendError::Full(_)) => Err(QatError::Status { call: "QATzip", status: RETRY }),
             Err(TrySendError::Disconnected(_)) => Err(QatError::Broken { what: "QATzip's thread ended".to_owned() }),
         }
@@ -219,7 +219,7 @@ impl Zipper {
 
 /// Compresses incoming messages until all senders are gone.
 fn serve(zip: &Qatzip, orders: &Receiver<Order>) {
-    let mut open: Option<Open<'_>> = None;
+    let mut open: Option<ZipLevelSession<'_>> = None;
     while let Ok(order) = orders.recv() {
         let mut bytes = vec![0; order.room];
         let mut outcome =
@@ -234,16 +234,20 @@ fn serve(zip: &Qatzip, orders: &Receiver<Order>) {
             Err(_) => open = None,
         }
         // `made` is set once, because each order has its own.
-        let _ = order.made.set(Made { bytes, outcome });
+        let _ = order.made.set(ZipResult { bytes, outcome });
         order.completions.push(Completion { slot: order.slot, status: SUCCESS, verdict: true });
     }
 }
 
 /// Returns the session of this level. A session of another level is closed first.
-fn session<'o, 'a>(zip: &'a Qatzip, open: &'o mut Option<Open<'a>>, level: u32) -> Result<&'o mut Open<'a>, QatError> {
+fn session<'o, 'a>(
+    zip: &'a Qatzip,
+    open: &'o mut Option<ZipLevelSession<'a>>,
+    level: u32,
+) -> Result<&'o mut ZipLevelSession<'a>, QatError> {
     if open.as_ref().is_none_or(|open| open.level != level) {
         *open = None;
-        *open = Some(Open::new(zip, level)?);
+        *open = Some(ZipLevelSession::new(zip, level)?);
     }
     open.as_mut().ok_or_else(|| QatError::Broken { what: "QATzip has no session".to_owned() })
 }

@@ -42,7 +42,7 @@ pub(crate) struct Adapter {
     pub(crate) profile: Profile,
     pub(crate) info: DeviceInfo,
     pub(crate) limits: Limits,
-    pub(crate) has: Has,
+    pub(crate) has: DeviceFeatures,
     /// The queue family for kernels, and a separate family for copies alone.
     pub(crate) compute_family: u32,
     pub(crate) transfer_family: Option<u32>,
@@ -54,7 +54,7 @@ pub(crate) struct Adapter {
 
 /// The features of a device beyond Vulkan 1.2.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Has {
+pub(crate) struct DeviceFeatures {
     pub(crate) version: u32,
     /// 16-bit floating-point numbers are available, in registers and in memory.
     pub(crate) f16: bool,
@@ -110,7 +110,7 @@ pub(crate) fn look(
     index: usize,
     lower: Option<Limits>,
 ) -> Result<Adapter, String> {
-    let seen = Seen::new(loader, physical);
+    let seen = DeviceReport::new(loader, physical);
     let name = seen.name();
     let refused = |reason: String| format!("{name}: {reason}");
     if seen.version < vk::API_VERSION_1_2 {
@@ -187,7 +187,7 @@ fn shortcoming(limits: &Limits) -> Option<String> {
 }
 
 /// The first claim of a driver that cannot be true, as text.
-fn absurdity(claimed: &Limits, seen: &Seen) -> Option<String> {
+fn absurdity(claimed: &Limits, seen: &DeviceReport) -> Option<String> {
     let bytes = claimed.buffer_bytes_max.min(claimed.binding_bytes_max);
     if bytes < BUFFER_BYTES_MIN {
         return Some(format!("buffers of {bytes} bytes"));
@@ -216,7 +216,7 @@ fn sound(mut memory: vk::PhysicalDeviceMemoryProperties) -> vk::PhysicalDeviceMe
 }
 
 /// The answers of Vulkan about a device.
-struct Seen {
+struct DeviceReport {
     physical: vk::PhysicalDevice,
     version: u32,
     properties: vk::PhysicalDeviceProperties,
@@ -237,8 +237,8 @@ struct Seen {
     extensions: Vec<std::ffi::CString>,
 }
 
-impl Seen {
-    fn new(loader: &Loader, physical: vk::PhysicalDevice) -> Seen {
+impl DeviceReport {
+    fn new(loader: &Loader, physical: vk::PhysicalDevice) -> DeviceReport {
         let instance = &loader.instance;
         // SAFETY: the device is the instance's own.
         let properties = unsafe { instance.get_physical_device_properties(physical) };
@@ -287,7 +287,7 @@ impl Seen {
             }
         }
         let pci = has(ash::ext::pci_bus_info::NAME).then(|| pci_address(&pci));
-        Seen {
+        DeviceReport {
             physical,
             version,
             properties,
@@ -396,7 +396,7 @@ impl Seen {
         })
     }
 
-    fn has(&self, loader: &Loader, family: u32, asks_subgroup_size: bool) -> Has {
+    fn has(&self, loader: &Loader, family: u32, asks_subgroup_size: bool) -> DeviceFeatures {
         let is = |flag: vk::Bool32| flag == vk::TRUE;
         // SAFETY: the device is the instance's own.
         let families = unsafe { loader.instance.get_physical_device_queue_family_properties(self.physical) };
@@ -409,7 +409,7 @@ impl Seen {
         let tick =
             Some(f64::from(self.properties.limits.timestamp_period)).filter(|tick| tick.is_finite() && *tick > 0.0);
         let heaps = memory.memory_heaps_as_slice();
-        Has {
+        DeviceFeatures {
             version: self.version,
             f16: is(self.features12.shader_float16)
                 && is(self.features11.storage_buffer16_bit_access)
@@ -430,7 +430,7 @@ impl Seen {
     }
 
     /// The device's public description. Facts that Vulkan does not report stay `None`.
-    fn describe(&self, loader: &Loader, profile: &Profile, has: &Has, transfer: Option<u32>) -> DeviceInfo {
+    fn describe(&self, loader: &Loader, profile: &Profile, has: &DeviceFeatures, transfer: Option<u32>) -> DeviceInfo {
         let kind = match self.properties.device_type {
             vk::PhysicalDeviceType::DISCRETE_GPU | vk::PhysicalDeviceType::VIRTUAL_GPU => DeviceKind::DiscreteGpu,
             vk::PhysicalDeviceType::CPU => DeviceKind::SoftwareGpu,

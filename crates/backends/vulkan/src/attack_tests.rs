@@ -14,14 +14,14 @@ use panoply_core::{Backend, DeviceInfo, Engine, Error, OpenOptions, Result, Tens
 
 use crate::backend::{Messages, VulkanBackend, VulkanEngine};
 use crate::gpu::Gpu;
-use crate::loader::{Loader, Wish};
-use crate::quirks::{Copies, Memory, WAYS, Ways};
+use crate::loader::{Loader, LoaderOptions};
+use crate::quirks::{Copies, Memory, TransferWays, WAYS};
 use panoply_wgsl_gpu_testing::fault::run;
 
 /// A call that fails: its name, how many calls succeed first, which error it returns, and whether
 /// it then fails always.
 #[derive(Clone, Copy, Debug)]
-struct Trouble {
+struct InjectedFailure {
     function: &'static str,
     after: u32,
     says: vk::Result,
@@ -29,7 +29,7 @@ struct Trouble {
 }
 
 thread_local! {
-    static TROUBLE: Cell<Option<Trouble>> = const { Cell::new(None) };
+    static TROUBLE: Cell<Option<InjectedFailure>> = const { Cell::new(None) };
     /// The number of calls of each function.
     static CALLS: RefCell<HashMap<&'static str, u32>> = RefCell::default();
     static REAL: Cell<Option<Real>> = const { Cell::new(None) };
@@ -161,7 +161,7 @@ unsafe extern "system" fn destroy_device(device: vk::Device, callbacks: Callback
 }
 
 /// Uses every way for transfers: imported memory and a lane of copies.
-const CROSSING: Ways = Ways { up: Memory::Imported, copies: Copies::Apart, ..WAYS };
+const CROSSING: TransferWays = TransferWays { up: Memory::Imported, copies: Copies::Apart, ..WAYS };
 
 /// The first device, or `None` if the machine has none; then the test prints that it is skipped.
 fn first_device(backend: &VulkanBackend) -> Option<DeviceInfo> {
@@ -195,7 +195,7 @@ fn is_right(shares: &[f32]) -> bool {
 
 /// Runs the work with one trouble on a device of its own, and checks the promises in the head of
 /// this file.
-fn survive(backend: &VulkanBackend, device: &DeviceInfo, trouble: Trouble) {
+fn survive(backend: &VulkanBackend, device: &DeviceInfo, trouble: InjectedFailure) {
     CALLS.take();
     let destroyed = DESTROYED.get();
     TROUBLE.set(Some(trouble));
@@ -222,8 +222,8 @@ fn survive(backend: &VulkanBackend, device: &DeviceInfo, trouble: Trouble) {
 }
 
 /// Every function, failing at its first two calls and at a later one.
-fn troubles(says: vk::Result, for_good: bool) -> impl Iterator<Item = Trouble> {
-    let at = move |function: &'static str| [0, 1, 4].map(|after| Trouble { function, after, says, for_good });
+fn troubles(says: vk::Result, for_good: bool) -> impl Iterator<Item = InjectedFailure> {
+    let at = move |function: &'static str| [0, 1, 4].map(|after| InjectedFailure { function, after, says, for_good });
     FUNCTIONS.iter().flat_map(move |function| at(function))
 }
 
@@ -269,10 +269,10 @@ fn validation_layers_find_nothing_behind_a_failure() {
 }
 
 /// Changes the properties that a driver reports for a device.
-type Lie = fn(&mut vk::PhysicalDeviceProperties, &mut vk::PhysicalDeviceMemoryProperties, &mut u64);
+type PropertyChange = fn(&mut vk::PhysicalDeviceProperties, &mut vk::PhysicalDeviceMemoryProperties, &mut u64);
 
 thread_local! {
-    static LIE: Cell<Option<Lie>> = const { Cell::new(None) };
+    static LIE: Cell<Option<PropertyChange>> = const { Cell::new(None) };
     static REAL_INSTANCE: Cell<Option<RealInstance>> = const { Cell::new(None) };
 }
 
@@ -355,7 +355,7 @@ fn lying(mut loader: Loader) -> Loader {
 }
 
 /// Nonsense for which a device may be refused, or with which it works.
-const LIES: [(&str, Lie); 18] = [
+const LIES: [(&str, PropertyChange); 18] = [
     ("no limits", |told, _, _| told.limits = vk::PhysicalDeviceLimits::default()),
     ("no storage", |told, _, _| told.limits.max_storage_buffer_range = 0),
     ("no buffers", |told, _, _| told.limits.max_per_stage_descriptor_storage_buffers = 0),
@@ -380,7 +380,7 @@ const LIES: [(&str, Lie); 18] = [
 fn a_driver_may_say_what_it_likes_of_itself() {
     for (name, told) in LIES {
         LIE.set(None);
-        let Ok(loader) = Loader::open(&Wish::default()) else { return eprintln!("skipped: no Vulkan") };
+        let Ok(loader) = Loader::open(&LoaderOptions::default()) else { return eprintln!("skipped: no Vulkan") };
         LIE.set(Some(told));
         let backend = VulkanBackend::with_ways(CROSSING).through(lying(loader));
         let device = match backend.discover() {

@@ -7,7 +7,7 @@ use panoply_core::{
     Absence, Api, Backend, DeviceInfo, Engine, Error, Op, OpenOptions, Result, Support, Warmth, vendor,
 };
 use panoply_kernels::cache::{Cache, CacheError};
-use panoply_kernels::warm::Warm;
+use panoply_kernels::warm::GrowingSet;
 use panoply_wgsl_gpu::fault::Faults;
 use panoply_wgsl_gpu::quirks::known_ways;
 use panoply_wgsl_gpu::{GpuEngine, Opening, ops};
@@ -15,30 +15,30 @@ use panoply_wgsl_gpu::{GpuEngine, Opening, ops};
 use crate::adapter::{Adapter, look, preference};
 use crate::driver::VulkanDriver;
 use crate::gpu::Gpu;
-use crate::loader::{Loader, Wish};
-use crate::quirks::{KNOWN_WAYS, Limits, WAYS, Ways};
+use crate::loader::{Loader, LoaderOptions};
+use crate::quirks::{KNOWN_WAYS, Limits, TransferWays, WAYS};
 
 pub use crate::validation::Messages;
 
 /// An opened device.
 pub type VulkanEngine = GpuEngine<VulkanDriver>;
 
-/// Number of devices with a `Warm` of their own. Higher indices wrap around and share one.
+/// Number of devices with a `GrowingSet` of their own. Higher indices wrap around and share one.
 const DEVICES_MAX: usize = 8;
 
 /// The backend for every device with a driver for Vulkan 1.2 or later.
 pub struct VulkanBackend {
-    wish: Wish,
+    wish: LoaderOptions,
     limits: Option<Limits>,
-    ways: Option<Ways>,
+    ways: Option<TransferWays>,
     /// The store of compiled kernels between runs, or the reason why there is none.
     cache: OnceLock<Result<Arc<Cache>, CacheError>>,
-    found: OnceLock<Result<Found, Absence>>,
-    warm: [Arc<Warm>; DEVICES_MAX],
+    found: OnceLock<Result<Discovery, Absence>>,
+    warm: [Arc<GrowingSet>; DEVICES_MAX],
 }
 
 /// The devices, searched for once: their indices must not change while devices are open.
-struct Found {
+struct Discovery {
     loader: Arc<Loader>,
     adapters: Vec<Adapter>,
     refused: Vec<String>,
@@ -48,13 +48,13 @@ impl VulkanBackend {
     /// The backend for this machine.
     pub fn new() -> VulkanBackend {
         let (cache, found) = (OnceLock::new(), OnceLock::new());
-        let warm = std::array::from_fn(|_| Arc::new(Warm::default()));
-        VulkanBackend { wish: Wish::default(), limits: None, ways: None, cache, found, warm }
+        let warm = std::array::from_fn(|_| Arc::new(GrowingSet::default()));
+        VulkanBackend { wish: LoaderOptions::default(), limits: None, ways: None, cache, found, warm }
     }
 
     /// A backend that loads `library` instead of the system's Vulkan library.
     pub fn with_library(library: impl Into<OsString>) -> VulkanBackend {
-        let wish = Wish { library: Some(library.into()), ..Wish::default() };
+        let wish = LoaderOptions { library: Some(library.into()), ..LoaderOptions::default() };
         VulkanBackend { wish, ..VulkanBackend::new() }
     }
 
@@ -65,14 +65,14 @@ impl VulkanBackend {
 
     /// A backend that transfers bytes in these ways instead of the best known ways: for
     /// measurements.
-    pub fn with_ways(ways: Ways) -> VulkanBackend {
+    pub fn with_ways(ways: TransferWays) -> VulkanBackend {
         VulkanBackend { ways: Some(ways), ..VulkanBackend::new() }
     }
 
     /// The backend with Vulkan's validation layers, which report their findings to `messages`. The
     /// backend is absent if the layers are not installed.
     pub fn validated(self, messages: &Arc<Messages>) -> VulkanBackend {
-        let wish = Wish { messages: Some(Arc::clone(messages)), ..self.wish };
+        let wish = LoaderOptions { messages: Some(Arc::clone(messages)), ..self.wish };
         VulkanBackend { wish, ..self }
     }
 
@@ -86,11 +86,11 @@ impl VulkanBackend {
         self.cache.get_or_init(|| Cache::open("vulkan").map(Arc::new))
     }
 
-    fn found(&self) -> Result<&Found, Absence> {
+    fn found(&self) -> Result<&Discovery, Absence> {
         vendor::load(|| self.found.get_or_init(|| self.find()).as_ref().map_err(Absence::clone))
     }
 
-    fn find(&self) -> Result<Found, Absence> {
+    fn find(&self) -> Result<Discovery, Absence> {
         self.find_through(Loader::open(&self.wish)?)
     }
 
@@ -101,7 +101,7 @@ impl VulkanBackend {
         VulkanBackend { found, ..self }
     }
 
-    fn find_through(&self, loader: Loader) -> Result<Found, Absence> {
+    fn find_through(&self, loader: Loader) -> Result<Discovery, Absence> {
         let mut devices = loader.devices()?;
         // Callers that choose no device get the first one.
         devices.sort_by_key(|device| preference(&loader, *device));
@@ -117,7 +117,7 @@ impl VulkanBackend {
                 Err(reason) => refused.push(reason),
             }
         }
-        Ok(Found { loader: Arc::new(loader), adapters, refused })
+        Ok(Discovery { loader: Arc::new(loader), adapters, refused })
     }
 
     /// Opens a device.
@@ -152,7 +152,7 @@ impl VulkanBackend {
         Ok(GpuEngine::new(VulkanDriver::new(gpu, cache, ways), opening))
     }
 
-    fn warm(&self, device: &DeviceInfo) -> &Arc<Warm> {
+    fn warm(&self, device: &DeviceInfo) -> &Arc<GrowingSet> {
         &self.warm[device.id.index as usize % DEVICES_MAX]
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use ash::vk;
 
 use crate::buffer::Bytes;
-use crate::gpu::{Gpu, Retired, Uses};
+use crate::gpu::{Gpu, LastUses, RetiredObject};
 
 /// Sets in one pool, and descriptors in all sets of the pool.
 const SETS_IN_POOL: u32 = 256;
@@ -22,7 +22,7 @@ pub struct VulkanBindings {
     /// The buffers that the kernel writes come first.
     pub(crate) buffers: Vec<Arc<Bytes>>,
     pub(crate) writes: usize,
-    pub(crate) uses: Uses,
+    pub(crate) uses: LastUses,
 }
 
 /// A range of bytes of a buffer.
@@ -54,20 +54,20 @@ impl VulkanBindings {
         // SAFETY: the set is new, has a binding for each buffer, and is not in use yet.
         unsafe { gpu.raw.update_descriptor_sets(&descriptors, &[]) };
         let buffers = bound.iter().map(|stretch| Arc::clone(stretch.bytes)).collect();
-        Ok(VulkanBindings { gpu: Arc::clone(gpu), set, pool, buffers, writes, uses: Uses::default() })
+        Ok(VulkanBindings { gpu: Arc::clone(gpu), set, pool, buffers, writes, uses: LastUses::default() })
     }
 
     /// An empty binding, with which a dispatch does nothing.
     pub(crate) fn none(gpu: &Arc<Gpu>) -> VulkanBindings {
         let (set, buffers) = (vk::DescriptorSet::null(), Vec::new());
-        VulkanBindings { gpu: Arc::clone(gpu), set, pool: 0, buffers, writes: 0, uses: Uses::default() }
+        VulkanBindings { gpu: Arc::clone(gpu), set, pool: 0, buffers, writes: 0, uses: LastUses::default() }
     }
 }
 
 impl Drop for VulkanBindings {
     fn drop(&mut self) {
         if self.set != vk::DescriptorSet::null() {
-            self.gpu.retire(Retired::Set(self.set, self.pool), self.uses.stamp());
+            self.gpu.retire(RetiredObject::Set(self.set, self.pool), self.uses.stamp());
         }
     }
 }
@@ -79,14 +79,14 @@ pub(crate) struct Sets {
     /// The layout for parameters in a buffer.
     params: Option<vk::DescriptorSetLayout>,
     /// The layouts by number of buffers.
-    layouts: HashMap<usize, Layout>,
+    layouts: HashMap<usize, KernelLayout>,
     /// Number of descriptors of each allocated set, for its return to the pool.
     sizes: HashMap<vk::DescriptorSet, u32>,
 }
 
 /// The layout of kernels with a certain number of buffers.
 #[derive(Clone, Copy)]
-pub(crate) struct Layout {
+pub(crate) struct KernelLayout {
     pub(crate) set: vk::DescriptorSetLayout,
     pub(crate) pipeline: vk::PipelineLayout,
 }
@@ -114,7 +114,7 @@ impl Sets {
         device: &ash::Device,
         buffers: usize,
         immediate_bytes: u32,
-    ) -> Result<Layout, vk::Result> {
+    ) -> Result<KernelLayout, vk::Result> {
         if let Some(layout) = self.layouts.get(&buffers) {
             return Ok(*layout);
         }
@@ -130,7 +130,7 @@ impl Sets {
             // SAFETY: the layout is not in use.
             unsafe { device.destroy_descriptor_set_layout(set, None) };
         })?;
-        let layout = Layout { set, pipeline };
+        let layout = KernelLayout { set, pipeline };
         self.layouts.insert(buffers, layout);
         Ok(layout)
     }

@@ -8,7 +8,7 @@ use ash::vk;
 use panoply_core::{HostBuffer, Result};
 use panoply_wgsl_gpu::pages::Pages;
 
-use crate::gpu::{Gpu, Held, Retired, Uses};
+use crate::gpu::{BufferMemory, Gpu, LastUses, RetiredObject};
 
 /// Alignment of the offset and size of host-visible parts of memory.
 const PAGE_BYTES: u64 = 4096;
@@ -25,8 +25,8 @@ pub(crate) struct Bytes {
     pub(crate) raw: vk::Buffer,
     pub(crate) len_bytes: u64,
     /// `None` once it is dropped.
-    held: Option<Held>,
-    pub(crate) uses: Uses,
+    held: Option<BufferMemory>,
+    pub(crate) uses: LastUses,
     /// The stretch between two barriers in which the buffer was last written, and last read.
     written: AtomicU64,
     read: AtomicU64,
@@ -63,8 +63,8 @@ impl Bytes {
         self.copied_to.store(u64::MAX, Ordering::Relaxed);
     }
 
-    fn new(gpu: &Arc<Gpu>, raw: vk::Buffer, len_bytes: u64, held: Held) -> Bytes {
-        let (gpu, held, uses) = (Arc::clone(gpu), Some(held), Uses::default());
+    fn new(gpu: &Arc<Gpu>, raw: vk::Buffer, len_bytes: u64, held: BufferMemory) -> Bytes {
+        let (gpu, held, uses) = (Arc::clone(gpu), Some(held), LastUses::default());
         let (written, read, up, down, copied_to) = Default::default();
         Bytes { gpu, raw, len_bytes, held, uses, written, read, up, down, copied_to }
     }
@@ -73,21 +73,21 @@ impl Bytes {
 impl Drop for Bytes {
     fn drop(&mut self) {
         if let Some(held) = self.held.take() {
-            self.gpu.retire(Retired::Buffer(self.raw, held), self.uses.stamp());
+            self.gpu.retire(RetiredObject::Buffer(self.raw, held), self.uses.stamp());
         }
     }
 }
 
 /// The usage of a buffer, and the properties that its memory must and must not have.
 #[derive(Clone, Copy)]
-pub(crate) struct Wanted {
+pub(crate) struct BufferRequest {
     pub(crate) usage: vk::BufferUsageFlags,
     pub(crate) with: vk::MemoryPropertyFlags,
     pub(crate) without: vk::MemoryPropertyFlags,
 }
 
 /// Device-local memory.
-pub(crate) const OWN: Wanted = Wanted {
+pub(crate) const OWN: BufferRequest = BufferRequest {
     usage: vk::BufferUsageFlags::from_raw(
         vk::BufferUsageFlags::STORAGE_BUFFER.as_raw()
             | vk::BufferUsageFlags::TRANSFER_SRC.as_raw()
@@ -98,8 +98,9 @@ pub(crate) const OWN: Wanted = Wanted {
 };
 
 /// Makes a buffer, or returns `None` if the device has no such memory.
-pub(crate) fn make(gpu: &Arc<Gpu>, bytes: u64, wanted: Wanted) -> Result<Option<Made>> {
-    let unowned = Unowned::new(gpu, bytes, wanted.usage, false).map_err(|error| gpu.memory_error(error, bytes))?;
+pub(crate) fn make(gpu: &Arc<Gpu>, bytes: u64, wanted: BufferRequest) -> Result<Option<NewBuffer>> {
+    let unowned =
+        UnownedBuffer::new(gpu, bytes, wanted.usage, false).map_err(|error| gpu.memory_error(error, bytes))?;
     let requirements = unowned.requirements();
     let found = gpu.memory().find(requirements.memory_type_bits, wanted.with, wanted.without);
     let Some((kind, flags)) = found else { return Ok(None) };
@@ -132,26 +133,26 @@ pub(crate) fn make(gpu: &Arc<Gpu>, bytes: u64, wanted: Wanted) -> Result<Option<
         return Err(gpu.memory_error(error, bytes));
     }
     let start = part.start;
-    let bytes = Arc::new(Bytes::new(gpu, unowned.keep(), bytes, Held::Part(part)));
-    Ok(Some(Made { bytes, start, is_cached: flags.contains(vk::MemoryPropertyFlags::HOST_CACHED) }))
+    let bytes = Arc::new(Bytes::new(gpu, unowned.keep(), bytes, BufferMemory::Part(part)));
+    Ok(Some(NewBuffer { bytes, start, is_cached: flags.contains(vk::MemoryPropertyFlags::HOST_CACHED) }))
 }
 
 /// A buffer that was just made: `start` is the first byte if the host can reach the memory, and
 /// `is_cached` says whether the host caches it.
-pub(crate) struct Made {
+pub(crate) struct NewBuffer {
     pub(crate) bytes: Arc<Bytes>,
     pub(crate) start: Option<NonNull<u8>>,
     pub(crate) is_cached: bool,
 }
 
 /// A buffer over pages of this process; `None` if the device cannot import them.
-pub(crate) fn import_pages(gpu: &Arc<Gpu>, bytes: u64, usage: vk::BufferUsageFlags) -> Option<Made> {
+pub(crate) fn import_pages(gpu: &Arc<Gpu>, bytes: u64, usage: vk::BufferUsageFlags) -> Option<NewBuffer> {
     let step = gpu.import.as_ref()?.step_bytes;
     let pages = Pages::new(usize::try_from(bytes.next_multiple_of(step)).ok()?)?;
     let (start, size) = (pages.start(), pages.len_bytes() as u64);
     let (raw, memory) = import(gpu, start, size, bytes, usage)?;
-    let bytes = Arc::new(Bytes::new(gpu, raw, bytes, Held::Pages(memory, pages)));
-    Some(Made { bytes, start: Some(start), is_cached: true })
+    let bytes = Arc::new(Bytes::new(gpu, raw, bytes, BufferMemory::Pages(memory, pages)));
+    Some(NewBuffer { bytes, start: Some(start), is_cached: true })
 }
 
 /// A tensor's memory as a buffer, and the offset of `bytes` in it; `None` if the device cannot
@@ -171,7 +172,7 @@ pub(crate) fn import_host(gpu: &Arc<Gpu>, host: &HostBuffer, bytes: &[u8]) -> Op
     let size = (begin + bytes.len() as u64).next_multiple_of(step) - first;
     let start = NonNull::new(bytes.as_ptr().cast_mut().wrapping_sub((begin - first) as usize))?;
     let (raw, memory) = import(gpu, start, size, size, OWN.usage)?;
-    Some((Arc::new(Bytes::new(gpu, raw, size, Held::Host(memory, host.clone()))), begin - first))
+    Some((Arc::new(Bytes::new(gpu, raw, size, BufferMemory::Host(memory, host.clone()))), begin - first))
 }
 
 fn import(
@@ -192,7 +193,7 @@ fn import(
     // SAFETY: the memory is mapped, and aligned as the device asks.
     let asked = unsafe { get(gpu.raw.handle(), handle, start.as_ptr().cast(), &mut properties) };
     asked.result().ok()?;
-    let unowned = Unowned::new(gpu, bytes, usage, true).ok()?;
+    let unowned = UnownedBuffer::new(gpu, bytes, usage, true).ok()?;
     let requirements = unowned.requirements();
     let allowed = properties.memory_type_bits & requirements.memory_type_bits;
     let with = vk::MemoryPropertyFlags::HOST_VISIBLE | vk::MemoryPropertyFlags::HOST_COHERENT;
@@ -221,18 +222,18 @@ fn import(
 }
 
 /// A buffer without an owner yet. It is destroyed on drop.
-struct Unowned<'a> {
+struct UnownedBuffer<'a> {
     gpu: &'a Gpu,
     raw: vk::Buffer,
 }
 
-impl<'a> Unowned<'a> {
+impl<'a> UnownedBuffer<'a> {
     fn new(
         gpu: &'a Gpu,
         bytes: u64,
         usage: vk::BufferUsageFlags,
         is_imported: bool,
-    ) -> Result<Unowned<'a>, vk::Result> {
+    ) -> Result<UnownedBuffer<'a>, vk::Result> {
         let mut external = vk::ExternalMemoryBufferCreateInfo::default()
             .handle_types(vk::ExternalMemoryHandleTypeFlags::HOST_ALLOCATION_EXT);
         let mut info = vk::BufferCreateInfo::default().size(bytes).usage(usage);
@@ -244,7 +245,7 @@ impl<'a> Unowned<'a> {
         }
         // SAFETY: the structures are alive, and the owner destroys the buffer.
         let raw = unsafe { gpu.raw.create_buffer(&info, None) }?;
-        Ok(Unowned { gpu, raw })
+        Ok(UnownedBuffer { gpu, raw })
     }
 
     fn requirements(&self) -> vk::MemoryRequirements {
@@ -260,7 +261,7 @@ impl<'a> Unowned<'a> {
     }
 }
 
-impl Drop for Unowned<'_> {
+impl Drop for UnownedBuffer<'_> {
     fn drop(&mut self) {
         // SAFETY: the buffer is not in use.
         unsafe { self.gpu.raw.destroy_buffer(self.raw, None) };

@@ -22,14 +22,14 @@ use std::sync::atomic::Ordering;
 
 use ash::vk;
 use panoply_wgsl_gpu::Commands;
-use panoply_wgsl_gpu::driver::{Fence, Params, Place, TIMED_PASSES_MAX};
+use panoply_wgsl_gpu::driver::{BufferOffset, Fence, Params, TIMED_PASSES_MAX};
 
 use crate::bindings::VulkanBindings;
 use crate::buffer::{Bytes, VulkanBuffer};
 use crate::driver::VulkanDriver;
 use crate::fences::Fences;
-use crate::gpu::{Gpu, Retired, Stamp};
-use crate::lists::{Lists, Work};
+use crate::gpu::{Gpu, LaneValues, RetiredObject};
+use crate::lists::{Lists, Submission};
 use crate::params::{PARAMS_BUFFERS, ParamsBuffers};
 use crate::pipelines::VulkanPipeline;
 use crate::staging::VulkanStaging;
@@ -67,7 +67,7 @@ pub struct VulkanCommands {
     uploads_wait_for: u64,
     /// The value of the other lane that each lane has waited for. Later submissions need not wait
     /// for it again.
-    waited: Stamp,
+    waited: LaneValues,
     /// Barriers were recorded in a list that was never run.
     lacks_barriers: bool,
     bound: (vk::Pipeline, vk::DescriptorSet),
@@ -110,7 +110,7 @@ impl VulkanCommands {
             waits_for: 0,
             needs_uploads: false,
             uploads_wait_for: 0,
-            waited: Stamp::default(),
+            waited: LaneValues::default(),
             lacks_barriers: false,
             bound: Default::default(),
             writes_host: false,
@@ -257,7 +257,7 @@ impl VulkanCommands {
             }
             let behind = behind.min(gpu.compute.submitted.load(Ordering::Relaxed));
             let wait = (behind > self.waited.compute).then_some((gpu.compute.timeline, behind));
-            lists.submit(&gpu, lane, Work { before: None, list, wait, value }).map(|()| behind)
+            lists.submit(&gpu, lane, Submission { before: None, list, wait, value }).map(|()| behind)
         });
         match submitted {
             Ok(behind) => {
@@ -273,7 +273,7 @@ impl VulkanCommands {
 
     /// Submits the list. Returns the value after it, or 0 if there was none or it could not be
     /// submitted.
-    fn submit_list(&mut self, uploads: u64, params: Option<(Place<'_, VulkanStaging>, u64)>) -> u64 {
+    fn submit_list(&mut self, uploads: u64, params: Option<(BufferOffset<'_, VulkanStaging>, u64)>) -> u64 {
         self.end_pass();
         let Some(list) = self.list.take() else { return 0 };
         let (gpu, value) = (Arc::clone(&self.gpu), self.value());
@@ -300,7 +300,7 @@ impl VulkanCommands {
         let lane = gpu.transfer.as_ref().filter(|_| behind > self.waited.transfer);
         let wait = lane.map(|lane| (lane.timeline, behind));
         let submitted = match before.transpose() {
-            Ok(before) => self.lists.submit(&gpu, &gpu.compute, Work { before, list, wait, value }),
+            Ok(before) => self.lists.submit(&gpu, &gpu.compute, Submission { before, list, wait, value }),
             Err(error) => {
                 self.lists.discard(&gpu, list);
                 Err(error)
@@ -380,13 +380,13 @@ impl Commands<VulkanDriver> for VulkanCommands {
         self.bound = (pipeline.raw, bindings.set);
     }
 
-    fn copy(&mut self, from: Place<'_, VulkanBuffer>, to: Place<'_, VulkanBuffer>, bytes: u64) {
+    fn copy(&mut self, from: BufferOffset<'_, VulkanBuffer>, to: BufferOffset<'_, VulkanBuffer>, bytes: u64) {
         if bytes > 0 {
             self.copy_in_list(&from.buffer.0, &to.buffer.0, region(from.offset, to.offset, bytes));
         }
     }
 
-    fn clear(&mut self, target: Place<'_, VulkanBuffer>, bytes: u64) {
+    fn clear(&mut self, target: BufferOffset<'_, VulkanBuffer>, bytes: u64) {
         if bytes == 0 {
             return;
         }
@@ -397,7 +397,7 @@ impl Commands<VulkanDriver> for VulkanCommands {
         unsafe { self.gpu.raw.cmd_fill_buffer(list, target.buffer.0.raw, target.offset, bytes, 0) };
     }
 
-    fn upload(&mut self, from: Place<'_, VulkanStaging>, to: Place<'_, VulkanBuffer>, bytes: u64) {
+    fn upload(&mut self, from: BufferOffset<'_, VulkanStaging>, to: BufferOffset<'_, VulkanBuffer>, bytes: u64) {
         if bytes == 0 {
             return;
         }
@@ -414,7 +414,7 @@ impl Commands<VulkanDriver> for VulkanCommands {
         self.uploads.push(Copy { from, to, region });
     }
 
-    fn download(&mut self, from: Place<'_, VulkanBuffer>, to: Place<'_, VulkanStaging>, bytes: u64) {
+    fn download(&mut self, from: BufferOffset<'_, VulkanBuffer>, to: BufferOffset<'_, VulkanStaging>, bytes: u64) {
         if bytes == 0 {
             return;
         }
@@ -456,7 +456,7 @@ impl Commands<VulkanDriver> for VulkanCommands {
         self.gpu.adapter().has.stamp_nanoseconds.unwrap_or(1.0)
     }
 
-    fn submit(&mut self, params: Option<(Place<'_, VulkanStaging>, u64)>) -> Fence {
+    fn submit(&mut self, params: Option<(BufferOffset<'_, VulkanStaging>, u64)>) -> Fence {
         let (uploads, behind) = (std::mem::take(&mut self.uploads), self.uploads_wait_for);
         let uploaded = self.submit_copies(uploads, behind, false);
         let compute = self.submit_list(uploaded, params);
@@ -464,7 +464,7 @@ impl Commands<VulkanDriver> for VulkanCommands {
         let behind = downloads.iter().map(|copy| copy.from.uses.stamp().compute).max().unwrap_or(0);
         let downloaded = self.submit_copies(downloads, behind, true);
         self.begin_anew();
-        self.fences.submitted(Stamp { compute, transfer: uploaded.max(downloaded) })
+        self.fences.submitted(LaneValues { compute, transfer: uploaded.max(downloaded) })
     }
 
     fn discard(&mut self) {
@@ -482,10 +482,10 @@ impl Drop for VulkanCommands {
     fn drop(&mut self) {
         let stamp = self.gpu.submitted();
         let pools = [self.lists.pool(), self.copy_lists.as_ref().and_then(Lists::pool)];
-        pools.into_iter().flatten().for_each(|pool| self.gpu.retire(Retired::Commands(pool), stamp));
-        self.timers.drain(..).for_each(|timer| self.gpu.retire(Retired::Queries(timer), stamp));
+        pools.into_iter().flatten().for_each(|pool| self.gpu.retire(RetiredObject::Commands(pool), stamp));
+        self.timers.drain(..).for_each(|timer| self.gpu.retire(RetiredObject::Queries(timer), stamp));
         if let Some(params) = &self.params {
-            self.gpu.retire(Retired::Descriptors(params.pool()), stamp);
+            self.gpu.retire(RetiredObject::Descriptors(params.pool()), stamp);
         }
     }
 }

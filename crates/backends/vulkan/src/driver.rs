@@ -8,16 +8,16 @@ use std::time::Duration;
 use panoply_core::{Error, HostBuffer, Result};
 use panoply_kernels::cache::Cache;
 use panoply_wgsl_gpu::Driver;
-use panoply_wgsl_gpu::driver::{Bound, Direction, Fence, KernelText, Transfers};
+use panoply_wgsl_gpu::driver::{BoundRange, Direction, Fence, KernelText, Transfers};
 use panoply_wgsl_gpu::fault::Faults;
 
 use crate::bindings::{Stretch, VulkanBindings};
-use crate::buffer::{OWN, VulkanBuffer, Wanted, import_host, make};
+use crate::buffer::{BufferRequest, OWN, VulkanBuffer, import_host, make};
 use crate::commands::VulkanCommands;
 use crate::fences::Fences;
-use crate::gpu::{Gpu, Stamp};
+use crate::gpu::{Gpu, LaneValues};
 use crate::pipelines::{Pipelines, VulkanPipeline};
-use crate::quirks::Ways;
+use crate::quirks::TransferWays;
 use crate::staging::VulkanStaging;
 
 /// The longest time that a dropped engine waits for its work.
@@ -34,18 +34,18 @@ pub struct VulkanDriver {
     pipelines: Pipelines,
     pub(crate) gpu: Arc<Gpu>,
     fences: Rc<Fences>,
-    ways: Ways,
+    ways: TransferWays,
 }
 
 impl VulkanDriver {
-    pub(crate) fn new(gpu: Gpu, disk: Option<Arc<Cache>>, ways: Ways) -> VulkanDriver {
+    pub(crate) fn new(gpu: Gpu, disk: Option<Arc<Cache>>, ways: TransferWays) -> VulkanDriver {
         let gpu = Arc::new(gpu);
         VulkanDriver { pipelines: Pipelines::new(&gpu, disk), gpu, fences: Rc::default(), ways }
     }
 
     /// Device-local memory, or memory of any kind if the device has none.
     fn own_memory(&self, bytes: u64) -> Result<VulkanBuffer> {
-        let anywhere = Wanted { with: Default::default(), ..OWN };
+        let anywhere = BufferRequest { with: Default::default(), ..OWN };
         for wanted in [OWN, anywhere] {
             if let Some(made) = make(&self.gpu, bytes, wanted)? {
                 return Ok(VulkanBuffer(made.bytes));
@@ -92,10 +92,14 @@ impl Driver for VulkanDriver {
         self.pipelines.compile(kernel)
     }
 
-    fn bindings(&self, pipeline: &VulkanPipeline, bound: &[Bound<'_, VulkanDriver>]) -> VulkanBindings {
+    fn bindings(&self, pipeline: &VulkanPipeline, bound: &[BoundRange<'_, VulkanDriver>]) -> VulkanBindings {
         let stretches: Vec<Stretch<'_>> = bound
             .iter()
-            .map(|Bound { buffer, offset, bytes }| Stretch { bytes: &buffer.0, offset: *offset, len_bytes: *bytes })
+            .map(|BoundRange { buffer, offset, bytes }| Stretch {
+                bytes: &buffer.0,
+                offset: *offset,
+                len_bytes: *bytes,
+            })
             .collect();
         let made = VulkanBindings::new(&self.gpu, pipeline.layout.set, pipeline.writes, &stretches);
         made.unwrap_or_else(|error| {
@@ -127,7 +131,7 @@ impl Driver for VulkanDriver {
 
     fn wait(&self, fence: Fence, wait_max: Duration) {
         match self.fences.stamp(fence) {
-            Some(stamp) if stamp != Stamp::default() => self.gpu.wait(stamp, wait_max),
+            Some(stamp) if stamp != LaneValues::default() => self.gpu.wait(stamp, wait_max),
             _ => self.gpu.look(),
         }
         self.fences.forget_past(&self.gpu);

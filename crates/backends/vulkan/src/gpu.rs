@@ -3,10 +3,11 @@
 //! 1. Work goes to lanes. A lane is a queue with a timeline semaphore that counts the submissions
 //!    that have ended. Kernels have one lane, and large copies another if the device has a queue
 //!    for them. Only the driver's thread submits.
-//! 2. Each object that commands name remembers the last value of each lane that uses it ([`Uses`]).
-//!    When the object is dropped, on any thread, it is retired with these values. It is destroyed
-//!    once the lanes have reached the values: the driver looks now and then. Values that were only
-//!    recorded count while a recording is under construction; a discarded recording never runs.
+//! 2. Each object that commands name remembers the last value of each lane that uses it
+//!    ([`LastUses`]). When the object is dropped, on any thread, it is retired with these values.
+//!    It is destroyed once the lanes have reached the values: the driver looks now and then. Values
+//!    that were only recorded count while a recording is under construction; a discarded recording
+//!    never runs.
 //! 3. When the driver is dropped it waits a limited time for its work, then everything retired is
 //!    destroyed. Objects that are dropped later are destroyed at once, if their work has ended. The
 //!    device itself is destroyed with the last object that was made on it.
@@ -26,7 +27,7 @@ use crate::adapter::{Adapter, memory as memory_of, memory_types};
 use crate::bfloat16::{BFLOAT16_NAME, Bfloat16Features};
 use crate::bindings::Sets;
 use crate::loader::Loader;
-use crate::memory::{Memory, Part};
+use crate::memory::{BlockPart, Memory};
 use crate::quirks::Copies;
 
 /// The longest wait for work that must have ended before its objects are destroyed.
@@ -46,7 +47,7 @@ pub(crate) struct Gpu {
     pub(crate) families: Vec<u32>,
     memory: Mutex<Memory>,
     sets: Mutex<Sets>,
-    retired: Mutex<Vec<(Retired, Stamp)>>,
+    retired: Mutex<Vec<(RetiredObject, LaneValues)>>,
     retired_count: AtomicUsize,
     /// A recording is under construction, neither submitted nor discarded.
     is_recording: AtomicBool,
@@ -80,19 +81,19 @@ pub(crate) struct Lane {
 
 /// A value of each lane; 0 for none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Stamp {
+pub(crate) struct LaneValues {
     pub(crate) compute: u64,
     pub(crate) transfer: u64,
 }
 
 /// The last value of each lane that uses an object.
 #[derive(Debug, Default)]
-pub(crate) struct Uses {
+pub(crate) struct LastUses {
     compute: AtomicU64,
     transfer: AtomicU64,
 }
 
-impl Uses {
+impl LastUses {
     pub(crate) fn on_compute(&self, value: u64) {
         self.compute.store(value, Ordering::Relaxed);
     }
@@ -101,14 +102,14 @@ impl Uses {
         self.transfer.store(value, Ordering::Relaxed);
     }
 
-    pub(crate) fn stamp(&self) -> Stamp {
-        Stamp { compute: self.compute.load(Ordering::Relaxed), transfer: self.transfer.load(Ordering::Relaxed) }
+    pub(crate) fn stamp(&self) -> LaneValues {
+        LaneValues { compute: self.compute.load(Ordering::Relaxed), transfer: self.transfer.load(Ordering::Relaxed) }
     }
 }
 
 /// An object that is destroyed once its last use has ended.
-pub(crate) enum Retired {
-    Buffer(vk::Buffer, Held),
+pub(crate) enum RetiredObject {
+    Buffer(vk::Buffer, BufferMemory),
     Pipeline(vk::Pipeline),
     Set(vk::DescriptorSet, usize),
     Commands(vk::CommandPool),
@@ -117,9 +118,9 @@ pub(crate) enum Retired {
 }
 
 /// The memory of a buffer.
-pub(crate) enum Held {
+pub(crate) enum BufferMemory {
     /// A part of a block.
-    Part(Part),
+    Part(BlockPart),
     /// Pages of this process, imported.
     Pages(vk::DeviceMemory, #[allow(dead_code)] Pages),
     /// A tensor's memory, imported.
@@ -244,15 +245,15 @@ impl Gpu {
     }
 
     /// Whether the work up to this stamp is known to have ended.
-    pub(crate) fn is_past(&self, stamp: Stamp) -> bool {
+    pub(crate) fn is_past(&self, stamp: LaneValues) -> bool {
         stamp.compute <= self.compute.past()
             && self.transfer.as_ref().is_none_or(|transfer| stamp.transfer <= transfer.past())
     }
 
     /// The lanes' values after everything that was submitted.
-    pub(crate) fn submitted(&self) -> Stamp {
+    pub(crate) fn submitted(&self) -> LaneValues {
         let submitted = |lane: &Lane| lane.submitted.load(Ordering::Relaxed);
-        Stamp { compute: submitted(&self.compute), transfer: self.transfer.as_ref().map_or(0, submitted) }
+        LaneValues { compute: submitted(&self.compute), transfer: self.transfer.as_ref().map_or(0, submitted) }
     }
 
     /// Sets whether a recording is under construction from now on.
@@ -261,7 +262,7 @@ impl Gpu {
     }
 
     /// Waits until the work up to this stamp has ended, at most `wait_max`.
-    pub(crate) fn wait(&self, stamp: Stamp, wait_max: Duration) {
+    pub(crate) fn wait(&self, stamp: LaneValues, wait_max: Duration) {
         if let Err(error) = self.wait_for(stamp, wait_max) {
             drop(self.error("waiting", error));
         }
@@ -278,7 +279,7 @@ impl Gpu {
     }
 
     /// Waits at most `wait_max`, and returns whether the work up to this stamp has ended.
-    fn wait_for(&self, stamp: Stamp, wait_max: Duration) -> Result<bool, vk::Result> {
+    fn wait_for(&self, stamp: LaneValues, wait_max: Duration) -> Result<bool, vk::Result> {
         let transfer = self.transfer.as_ref().map(|lane| (lane.timeline, stamp.transfer));
         let (semaphores, values): (Vec<_>, Vec<_>) =
             [Some((self.compute.timeline, stamp.compute)), transfer].into_iter().flatten().unzip();
@@ -293,7 +294,7 @@ impl Gpu {
     }
 
     /// Destroys `what` once the work that uses it has ended.
-    pub(crate) fn retire(&self, what: Retired, stamp: Stamp) {
+    pub(crate) fn retire(&self, what: RetiredObject, stamp: LaneValues) {
         let mut retired = self.retired.lock().unwrap_or_else(PoisonError::into_inner);
         retired.push((what, stamp));
         self.retired_count.store(retired.len(), Ordering::Relaxed);
@@ -336,7 +337,7 @@ impl Gpu {
         // A recording that is neither under construction nor submitted will never run.
         let is_over = self.is_abandoned.load(Ordering::Acquire) || !self.is_recording.load(Ordering::Acquire);
         let is_past =
-            |stamp: &Stamp| is_lost || self.is_past(if is_over { self.within_submitted(*stamp) } else { *stamp });
+            |stamp: &LaneValues| is_lost || self.is_past(if is_over { self.within_submitted(*stamp) } else { *stamp });
         let (over, kept): (Vec<_>, Vec<_>) = retired.drain(..).partition(|(_, stamp)| is_past(stamp));
         *retired = kept;
         self.retired_count.store(retired.len(), Ordering::Relaxed);
@@ -345,31 +346,31 @@ impl Gpu {
     }
 
     /// The stamp, limited to values that were submitted.
-    fn within_submitted(&self, stamp: Stamp) -> Stamp {
+    fn within_submitted(&self, stamp: LaneValues) -> LaneValues {
         let submitted = self.submitted();
-        Stamp { compute: stamp.compute.min(submitted.compute), transfer: stamp.transfer.min(submitted.transfer) }
+        LaneValues { compute: stamp.compute.min(submitted.compute), transfer: stamp.transfer.min(submitted.transfer) }
     }
 
-    fn destroy(&self, what: Retired) {
+    fn destroy(&self, what: RetiredObject) {
         let device = &self.raw;
         // SAFETY: each object was made on this device, and no work that runs or will run uses it.
         unsafe {
             match what {
-                Retired::Buffer(buffer, held) => {
+                RetiredObject::Buffer(buffer, held) => {
                     device.destroy_buffer(buffer, None);
                     match held {
-                        Held::Part(part) => self.memory().free(device, &part),
-                        Held::Pages(memory, _) | Held::Host(memory, _) => {
+                        BufferMemory::Part(part) => self.memory().free(device, &part),
+                        BufferMemory::Pages(memory, _) | BufferMemory::Host(memory, _) => {
                             device.free_memory(memory, None);
                             self.memory().discount();
                         }
                     }
                 }
-                Retired::Pipeline(pipeline) => device.destroy_pipeline(pipeline, None),
-                Retired::Set(set, pool) => self.sets().free(device, set, pool),
-                Retired::Commands(pool) => device.destroy_command_pool(pool, None),
-                Retired::Queries(pool) => device.destroy_query_pool(pool, None),
-                Retired::Descriptors(pool) => device.destroy_descriptor_pool(pool, None),
+                RetiredObject::Pipeline(pipeline) => device.destroy_pipeline(pipeline, None),
+                RetiredObject::Set(set, pool) => self.sets().free(device, set, pool),
+                RetiredObject::Commands(pool) => device.destroy_command_pool(pool, None),
+                RetiredObject::Queries(pool) => device.destroy_query_pool(pool, None),
+                RetiredObject::Descriptors(pool) => device.destroy_descriptor_pool(pool, None),
             }
         }
     }

@@ -15,7 +15,7 @@ use ash::vk;
 use panoply_core::op::compute::{Map, Softmax, Transfer};
 use panoply_core::{Absence, Backend, DeviceInfo, Engine, Error, OpenOptions, Tensor};
 use panoply_kernels::cache::Cache;
-use panoply_wgsl_gpu::driver::Place;
+use panoply_wgsl_gpu::driver::BufferOffset;
 use panoply_wgsl_gpu::{Commands, Driver};
 
 use crate::backend::{Messages, VulkanBackend, VulkanEngine};
@@ -322,8 +322,8 @@ fn a_submission_that_fails_is_its_ops_error_alone() {
 }
 
 /// The start of a buffer.
-fn place(buffer: &VulkanBuffer) -> Place<'_, VulkanBuffer> {
-    Place { buffer, offset: 0 }
+fn place(buffer: &VulkanBuffer) -> BufferOffset<'_, VulkanBuffer> {
+    BufferOffset { buffer, offset: 0 }
 }
 
 /// Number of barriers that a copy takes.

@@ -16,7 +16,7 @@ const WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// The ways to learn that a submission has ended.
 #[derive(Clone, Copy, Debug)]
-enum How {
+enum WaitMethod {
     /// Polls the counter of a timeline semaphore.
     Counted,
     /// Waits for a timeline semaphore.
@@ -51,7 +51,7 @@ fn latency() {
         times.push((submitted, started.elapsed()));
     }
     println!("an addition: {}", told(times));
-    for how in [How::Counted, How::Waited, How::Fenced] {
+    for how in [WaitMethod::Counted, WaitMethod::Waited, WaitMethod::Fenced] {
         let times = empty_submissions(&engine.context().driver.gpu, how);
         assert_eq!(times.len(), ROUNDS);
         println!("an empty list, {how:?}: {}", told(times));
@@ -69,7 +69,7 @@ fn told(times: Vec<(Duration, Duration)>) -> String {
 }
 
 /// Times of empty command buffers, submitted one after the other.
-fn empty_submissions(gpu: &Gpu, how: How) -> Vec<(Duration, Duration)> {
+fn empty_submissions(gpu: &Gpu, how: WaitMethod) -> Vec<(Duration, Duration)> {
     let device = &gpu.raw;
     let flags = vk::CommandPoolCreateFlags::RESET_COMMAND_BUFFER;
     let info = vk::CommandPoolCreateInfo::default().queue_family_index(gpu.compute.family).flags(flags);
@@ -91,16 +91,16 @@ fn empty_submissions(gpu: &Gpu, how: How) -> Vec<(Duration, Duration)> {
             let mut timeline = vk::TimelineSemaphoreSubmitInfo::default().signal_semaphore_values(&values);
             let info = vk::SubmitInfo::default().command_buffers(&lists);
             let (info, fence_used) = match how {
-                How::Fenced => (info, fence),
+                WaitMethod::Fenced => (info, fence),
                 _ => (info.signal_semaphores(&signals).push_next(&mut timeline), vk::Fence::null()),
             };
             device.queue_submit(gpu.compute.queue, &[info], fence_used).unwrap();
             let submitted = started.elapsed();
             let wait = vk::SemaphoreWaitInfo::default().semaphores(&signals).values(&values);
             match how {
-                How::Counted => while device.get_semaphore_counter_value(semaphore).unwrap() < value {},
-                How::Waited => device.wait_semaphores(&wait, u64::MAX).unwrap(),
-                How::Fenced => {
+                WaitMethod::Counted => while device.get_semaphore_counter_value(semaphore).unwrap() < value {},
+                WaitMethod::Waited => device.wait_semaphores(&wait, u64::MAX).unwrap(),
+                WaitMethod::Fenced => {
                     while !device.get_fence_status(fence).unwrap() {}
                     device.reset_fences(&[fence]).unwrap();
                 }

@@ -17,7 +17,7 @@ pub(crate) struct Lists {
 }
 
 /// One submission.
-pub(crate) struct Work {
+pub(crate) struct Submission {
     /// A command buffer that runs before `list`.
     pub(crate) before: Option<vk::CommandBuffer>,
     pub(crate) list: vk::CommandBuffer,
@@ -64,8 +64,8 @@ impl Lists {
     }
 
     /// Ends the command buffers and submits them to the lane.
-    pub(crate) fn submit(&mut self, gpu: &Gpu, lane: &Lane, work: Work) -> Result<(), vk::Result> {
-        let Work { before, list, wait, value } = work;
+    pub(crate) fn submit(&mut self, gpu: &Gpu, lane: &Lane, work: Submission) -> Result<(), vk::Result> {
+        let Submission { before, list, wait, value } = work;
         let lists: Vec<vk::CommandBuffer> = before.into_iter().chain([list]).collect();
         let submitted = lists.iter().try_for_each(|list| {
             // SAFETY: the list is being recorded.

@@ -25,7 +25,7 @@ const VALIDATION_LAYER: &CStr = c"VK_LAYER_KHRONOS_validation";
 
 /// Which library is loaded, and with which checks.
 #[derive(Clone, Default)]
-pub(crate) struct Wish {
+pub(crate) struct LoaderOptions {
     /// A library instead of the system's.
     pub(crate) library: Option<OsString>,
     /// Receives the findings of the validation layer. `None` runs without the layer.
@@ -46,7 +46,7 @@ pub(crate) struct Loader {
 
 impl Loader {
     /// Loads the library and makes an instance, or returns what is missing.
-    pub(crate) fn open(wish: &Wish) -> Result<Loader, Absence> {
+    pub(crate) fn open(wish: &LoaderOptions) -> Result<Loader, Absence> {
         let (library, entry) = load(wish)?;
         // SAFETY: the function belongs to the loader and only reads its version.
         let version = unsafe { entry.try_enumerate_instance_version() }.ok().flatten().unwrap_or(vk::API_VERSION_1_0);
@@ -107,7 +107,7 @@ impl Drop for Loader {
 }
 
 /// The library, which must outlive every call through the entry.
-fn load(wish: &Wish) -> Result<(Library, ash::Entry), Absence> {
+fn load(wish: &LoaderOptions) -> Result<(Library, ash::Entry), Absence> {
     let named: Vec<OsString> = match &wish.library {
         Some(library) => vec![library.clone()],
         None => LIBRARIES.iter().map(OsString::from).collect(),

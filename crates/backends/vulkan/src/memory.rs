@@ -20,13 +20,13 @@ const BLOCKS_IN_HEAP_MIN: u64 = 16;
 pub(crate) struct Memory {
     types: vk::PhysicalDeviceMemoryProperties,
     /// The blocks by memory type; `None` stands for a freed block.
-    blocks: Vec<Vec<Option<Block>>>,
+    blocks: Vec<Vec<Option<FreeListBlock>>>,
     allocations: u32,
     allocations_max: u32,
 }
 
 /// A part of a block.
-pub(crate) struct Part {
+pub(crate) struct BlockPart {
     kind: usize,
     block: usize,
     offset: u64,
@@ -37,18 +37,18 @@ pub(crate) struct Part {
 }
 
 // SAFETY: handles and an address; the owner of the part owns the memory behind it.
-unsafe impl Send for Part {}
+unsafe impl Send for BlockPart {}
 // SAFETY: as above; sharing it shares the address only.
-unsafe impl Sync for Part {}
+unsafe impl Sync for BlockPart {}
 
-impl Part {
+impl BlockPart {
     /// The offset of the part in its memory.
     pub(crate) fn offset(&self) -> u64 {
         self.offset
     }
 }
 
-struct Block {
+struct FreeListBlock {
     memory: vk::DeviceMemory,
     start: Option<NonNull<u8>>,
     bytes: u64,
@@ -56,8 +56,8 @@ struct Block {
     free: Vec<(u64, u64)>,
 }
 
-// SAFETY: as for `Part`.
-unsafe impl Send for Block {}
+// SAFETY: as for `BlockPart`.
+unsafe impl Send for FreeListBlock {}
 
 /// Whether `bytes` bytes, aligned to `align`, fit into a free range.
 fn fits((offset, free): (u64, u64), bytes: u64, align: u64) -> bool {
@@ -65,7 +65,7 @@ fn fits((offset, free): (u64, u64), bytes: u64, align: u64) -> bool {
     begin.and_then(|begin| (begin - offset).checked_add(bytes)).is_some_and(|needed| needed <= free)
 }
 
-impl Block {
+impl FreeListBlock {
     fn take(&mut self, bytes: u64, align: u64) -> Option<u64> {
         let place = self.free.iter().position(|stretch| fits(*stretch, bytes, align))?;
         let (offset, free) = self.free.remove(place);
@@ -139,7 +139,7 @@ impl Memory {
 
     /// Whether a request fits into blocks that are allocated already.
     pub(crate) fn has_room(&self, kind: usize, bytes: u64, align: u64) -> bool {
-        let has_room = |block: &Block| block.free.iter().any(|stretch| fits(*stretch, bytes, align.max(1)));
+        let has_room = |block: &FreeListBlock| block.free.iter().any(|stretch| fits(*stretch, bytes, align.max(1)));
         self.blocks[kind].iter().flatten().any(has_room)
     }
 
@@ -150,7 +150,7 @@ impl Memory {
         kind: usize,
         bytes: u64,
         align: u64,
-    ) -> Result<Part, vk::Result> {
+    ) -> Result<BlockPart, vk::Result> {
         let align = align.max(1);
         for (number, block) in self.blocks[kind].iter_mut().enumerate() {
             let Some(block) = block else { continue };
@@ -175,7 +175,7 @@ impl Memory {
 
     /// Takes a part back. A block that becomes empty is freed if it is large, or if another empty
     /// block of its type remains.
-    pub(crate) fn free(&mut self, device: &ash::Device, part: &Part) {
+    pub(crate) fn free(&mut self, device: &ash::Device, part: &BlockPart) {
         let Some(block) = self.blocks[part.kind].get_mut(part.block).and_then(Option::as_mut) else { return };
         block.give_back(part.offset, part.bytes);
         let is_large = block.bytes > BLOCK_BYTES || part.bytes > SHARED_BYTES_MAX;
@@ -183,7 +183,7 @@ impl Memory {
             return;
         }
         let others = self.blocks[part.kind].iter().enumerate().filter(|(number, _)| *number != part.block);
-        let spare = others.filter_map(|(_, block)| block.as_ref()).any(Block::is_empty);
+        let spare = others.filter_map(|(_, block)| block.as_ref()).any(FreeListBlock::is_empty);
         if (is_large || spare)
             && let Some(block) = self.blocks[part.kind][part.block].take()
         {
@@ -193,18 +193,18 @@ impl Memory {
 
     /// Frees empty blocks when memory is short.
     pub(crate) fn trim(&mut self, device: &ash::Device) {
-        let empty: Vec<Block> =
+        let empty: Vec<FreeListBlock> =
             self.blocks.iter_mut().flatten().filter_map(|place| place.take_if(|block| block.is_empty())).collect();
         empty.iter().for_each(|block| self.release(device, block));
     }
 
     /// Frees all blocks.
     pub(crate) fn destroy(&mut self, device: &ash::Device) {
-        let all: Vec<Block> = self.blocks.iter_mut().flatten().filter_map(Option::take).collect();
+        let all: Vec<FreeListBlock> = self.blocks.iter_mut().flatten().filter_map(Option::take).collect();
         all.iter().for_each(|block| self.release(device, block));
     }
 
-    fn block(&mut self, device: &ash::Device, kind: usize, bytes: u64) -> Result<Block, vk::Result> {
+    fn block(&mut self, device: &ash::Device, kind: usize, bytes: u64) -> Result<FreeListBlock, vk::Result> {
         if !self.count() {
             return Err(vk::Result::ERROR_TOO_MANY_OBJECTS);
         }
@@ -212,7 +212,7 @@ impl Memory {
         made.inspect_err(|_| self.discount())
     }
 
-    fn allocate_block(&self, device: &ash::Device, kind: usize, bytes: u64) -> Result<Block, vk::Result> {
+    fn allocate_block(&self, device: &ash::Device, kind: usize, bytes: u64) -> Result<FreeListBlock, vk::Result> {
         let info = vk::MemoryAllocateInfo::default().allocation_size(bytes).memory_type_index(kind as u32);
         let is_mapped = self.types.memory_types[kind].property_flags.contains(vk::MemoryPropertyFlags::HOST_VISIBLE);
         // SAFETY: the type is one of the device's; the memory is mapped once, and freed by
@@ -228,28 +228,28 @@ impl Memory {
                 }
             }
         };
-        Ok(Block { memory, start, bytes, free: vec![(0, bytes)] })
+        Ok(FreeListBlock { memory, start, bytes, free: vec![(0, bytes)] })
     }
 
-    fn release(&mut self, device: &ash::Device, block: &Block) {
+    fn release(&mut self, device: &ash::Device, block: &FreeListBlock) {
         self.discount();
         // SAFETY: the block has no parts in use, or all its users are gone with the device.
         unsafe { device.free_memory(block.memory, None) };
     }
 }
 
-fn part(kind: usize, number: usize, block: &Block, offset: u64, bytes: u64) -> Part {
+fn part(kind: usize, number: usize, block: &FreeListBlock, offset: u64, bytes: u64) -> BlockPart {
     // SAFETY: the offset is inside the mapped block.
     let start = block.start.map(|start| unsafe { start.add(offset as usize) });
-    Part { kind, block: number, offset, bytes, memory: block.memory, start }
+    BlockPart { kind, block: number, offset, bytes, memory: block.memory, start }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn block() -> Block {
-        Block { memory: vk::DeviceMemory::null(), start: None, bytes: 1000, free: vec![(0, 1000)] }
+    fn block() -> FreeListBlock {
+        FreeListBlock { memory: vk::DeviceMemory::null(), start: None, bytes: 1000, free: vec![(0, 1000)] }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use ash::vk;
 use panoply_core::Result;
 use panoply_wgsl_gpu::{PARAMS_BYTES, PARAMS_BYTES_MAX};
 
-use crate::buffer::{Bytes, OWN, Wanted, make};
+use crate::buffer::{BufferRequest, Bytes, OWN, make};
 use crate::gpu::Gpu;
 
 /// Number of parameter buffers.
@@ -22,7 +22,7 @@ pub(crate) struct ParamsBuffers {
 impl ParamsBuffers {
     pub(crate) fn new(gpu: &Arc<Gpu>) -> Result<ParamsBuffers> {
         let usage = vk::BufferUsageFlags::UNIFORM_BUFFER | vk::BufferUsageFlags::TRANSFER_DST;
-        let wanted = Wanted { usage, ..OWN };
+        let wanted = BufferRequest { usage, ..OWN };
         let make = |_| {
             let made = make(gpu, PARAMS_BYTES_MAX as u64 + PARAMS_BYTES, wanted)?;
             made.map(|made| made.bytes).ok_or_else(|| gpu.faults.fault("no memory for parameters"))

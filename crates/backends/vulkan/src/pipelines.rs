@@ -13,9 +13,9 @@ use panoply_core::Result;
 use panoply_kernels::cache::Cache;
 use panoply_wgsl_gpu::driver::KernelText;
 
-use crate::bindings::Layout;
+use crate::bindings::KernelLayout;
 use crate::compiler::Compiler;
-use crate::gpu::{Gpu, Retired, Uses};
+use crate::gpu::{Gpu, LastUses, RetiredObject};
 
 /// The largest cache of a driver that is written to disk.
 const CACHE_BYTES_MAX: usize = 256 << 20;
@@ -24,15 +24,15 @@ const CACHE_BYTES_MAX: usize = 256 << 20;
 pub struct VulkanPipeline {
     gpu: Arc<Gpu>,
     pub(crate) raw: vk::Pipeline,
-    pub(crate) layout: Layout,
+    pub(crate) layout: KernelLayout,
     /// Number of buffers that the kernel writes.
     pub(crate) writes: usize,
-    pub(crate) uses: Uses,
+    pub(crate) uses: LastUses,
 }
 
 impl Drop for VulkanPipeline {
     fn drop(&mut self) {
-        self.gpu.retire(Retired::Pipeline(self.raw), self.uses.stamp());
+        self.gpu.retire(RetiredObject::Pipeline(self.raw), self.uses.stamp());
     }
 }
 
@@ -85,10 +85,10 @@ impl Pipelines {
         let layout = layout.map_err(|error| gpu.error("the layout of a kernel", error))?;
         let raw = self.pipeline(&words, kernel.entry, layout).map_err(|error| gpu.error("a kernel", error))?;
         self.is_stale.set(true);
-        Ok(VulkanPipeline { gpu: Arc::clone(gpu), raw, layout, writes, uses: Uses::default() })
+        Ok(VulkanPipeline { gpu: Arc::clone(gpu), raw, layout, writes, uses: LastUses::default() })
     }
 
-    fn pipeline(&self, words: &[u32], entry: &str, layout: Layout) -> Result<vk::Pipeline, vk::Result> {
+    fn pipeline(&self, words: &[u32], entry: &str, layout: KernelLayout) -> Result<vk::Pipeline, vk::Result> {
         let device = &self.gpu.raw;
         let name = CString::new(entry).map_err(|_| vk::Result::ERROR_INVALID_SHADER_NV)?;
         let info = vk::ShaderModuleCreateInfo::default().code(words);

@@ -10,7 +10,7 @@ use panoply_core::Result;
 use panoply_wgsl_gpu::Staging;
 use panoply_wgsl_gpu::driver::Direction;
 
-use crate::buffer::{Bytes, Made, Wanted, import_pages, make};
+use crate::buffer::{BufferRequest, Bytes, NewBuffer, import_pages, make};
 use crate::gpu::Gpu;
 use crate::quirks::Memory;
 
@@ -45,15 +45,15 @@ impl VulkanStaging {
             return VulkanStaging::of(gpu, made);
         }
         for (with, without) in kinds(memory) {
-            if let Some(made) = make(gpu, bytes, Wanted { usage, with, without })? {
+            if let Some(made) = make(gpu, bytes, BufferRequest { usage, with, without })? {
                 return VulkanStaging::of(gpu, made);
             }
         }
         Err(gpu.faults.fault("the device has no memory that the host reaches, which Vulkan promises"))
     }
 
-    fn of(gpu: &Gpu, made: Made) -> Result<VulkanStaging> {
-        let Made { bytes, start, is_cached } = made;
+    fn of(gpu: &Gpu, made: NewBuffer) -> Result<VulkanStaging> {
+        let NewBuffer { bytes, start, is_cached } = made;
         let start = start.ok_or_else(|| gpu.faults.fault("memory of the host was not mapped"))?;
         Ok(VulkanStaging { bytes, start, is_cached })
     }

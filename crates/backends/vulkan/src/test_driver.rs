@@ -2,7 +2,7 @@
 
 use panoply_core::{Absence, Backend, DeviceInfo, OpenOptions, Result};
 use panoply_wgsl_gpu::Driver;
-use panoply_wgsl_gpu_testing::{Limited, Losable, TestBackend, TestEngine};
+use panoply_wgsl_gpu_testing::{DeviceLimits, Losable, TestBackend, TestEngine};
 
 use crate::backend::VulkanBackend;
 use crate::driver::VulkanDriver;
@@ -19,7 +19,7 @@ const SMALL: Limits = Limits {
 };
 
 impl TestBackend for VulkanBackend {
-    fn limited(&self, limited: Limited) -> Box<dyn TestBackend> {
+    fn limited(&self, limited: DeviceLimits) -> Box<dyn TestBackend> {
         Box::new(VulkanBackend::with_limits(Limits {
             binding_bytes_max: limited.binding_bytes_max.unwrap_or(SMALL.binding_bytes_max),
             workgroup_bytes_max: limited.workgroup_bytes_max.unwrap_or(SMALL.workgroup_bytes_max),

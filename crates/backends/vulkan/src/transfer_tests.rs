@@ -8,7 +8,7 @@ use panoply_core::{Backend, Engine, Item, OpenOptions, Operation, Tensor};
 use panoply_wgsl_gpu::driver::Transfers;
 
 use crate::backend::{VulkanBackend, VulkanEngine};
-use crate::quirks::{Copies, Memory, WAYS, Ways};
+use crate::quirks::{Copies, Memory, TransferWays, WAYS};
 use panoply_wgsl_gpu_testing::fault::run;
 use panoply_wgsl_gpu_testing::transfer::{bytes, there_and_back};
 
@@ -21,7 +21,7 @@ const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// An engine on the first device, or `None` if there is none; then the test prints that it is
 /// skipped.
-fn engine(ways: Ways) -> Option<VulkanEngine> {
+fn engine(ways: TransferWays) -> Option<VulkanEngine> {
     let backend = VulkanBackend::with_ways(ways);
     match backend.discover() {
         Ok(devices) => Some(backend.open_engine(&devices[0], &OpenOptions::default()).unwrap()),
@@ -35,7 +35,7 @@ fn engine(ways: Ways) -> Option<VulkanEngine> {
 #[test]
 fn every_kind_of_memory_brings_the_right_bytes() {
     for kind in KINDS {
-        let Some(mut engine) = engine(Ways { up: kind, down: kind, in_place: false, ..WAYS }) else { return };
+        let Some(mut engine) = engine(TransferWays { up: kind, down: kind, in_place: false, ..WAYS }) else { return };
         for count in [300, 300_001, (70 << 20) + 3] {
             let sent = bytes(count, count);
             let back = there_and_back(&mut engine, &sent);
@@ -49,7 +49,7 @@ fn every_kind_of_memory_brings_the_right_bytes() {
 #[test]
 fn copies_beside_kernels_keep_their_order() {
     for copies in [Copies::Apart, Copies::Inline] {
-        let Some(mut engine) = engine(Ways { copies, in_place: false, ..WAYS }) else { return };
+        let Some(mut engine) = engine(TransferWays { copies, in_place: false, ..WAYS }) else { return };
         let device = engine.context().device;
         let elements = 3 << 20;
         let host = |seed: usize| {
@@ -74,7 +74,7 @@ fn copies_beside_kernels_keep_their_order() {
         for (round, results) in finished.chunks(3).enumerate() {
             let seed = round + 1;
             let [sum, back, total] = results else { panic!("three ops each") };
-            let tensor = |done: &panoply_core::Finished| done.result.clone().unwrap().into_tensor().unwrap();
+            let tensor = |done: &panoply_core::FinishedOp| done.result.clone().unwrap().into_tensor().unwrap();
             let sums = run(&mut engine, Transfer::to_host(&tensor(sum))).unwrap().into_tensor().unwrap();
             let other = host(seed).to_vec::<f32>().unwrap();
             let expected: Vec<f32> = first.iter().zip(&other).map(|(a, b)| a + b).collect();
@@ -136,11 +136,12 @@ fn transfer_rate() {
     let sizes = asked.map_or(vec![256, 1024], |mib| vec![mib]);
     let spread =
         |chunk_mib: usize, chunks, copiers_max| Transfers { chunk_bytes: chunk_mib << 20, chunks, copiers_max };
-    let plain = Ways { in_place: false, ..WAYS };
+    let plain = TransferWays { in_place: false, ..WAYS };
     let queues = [Copies::Inline, Copies::Beside].into_iter();
-    let kinds = queues.flat_map(|copies| KINDS.map(|kind| Ways { up: kind, down: kind, copies, ..plain }).into_iter());
+    let kinds =
+        queues.flat_map(|copies| KINDS.map(|kind| TransferWays { up: kind, down: kind, copies, ..plain }).into_iter());
     let spreads = [(4, 16, 8), (4, 32, 8), (8, 16, 4), (8, 16, 6), (8, 16, 12), (16, 8, 8), (16, 16, 8), (32, 8, 8)];
-    let spreads = spreads.map(|(chunk, chunks, copiers)| Ways {
+    let spreads = spreads.map(|(chunk, chunks, copiers)| TransferWays {
         up: Memory::Imported,
         transfers: spread(chunk, chunks, copiers),
         ..plain

@@ -19,7 +19,7 @@ use panoply_conformance::{
 use panoply_core::{Backend, DeviceInfo, DeviceKind};
 use panoply_vulkan::VulkanBackend;
 use panoply_vulkan::backend::Messages;
-use panoply_vulkan::quirks::{Copies, WAYS, Ways};
+use panoply_vulkan::quirks::{Copies, TransferWays, WAYS};
 
 /// A software driver runs every n-th case. The second software driver, and the run with validation
 /// layers, have an n of their own.
@@ -43,7 +43,7 @@ fn list_of_ops() {
 fn every_claimed_case_on_every_gpu() {
     let backend = VulkanBackend::new();
     let devices = discovered(&backend);
-    let chosen = Chosen::by_environment();
+    let chosen = CaseSelection::by_environment();
     let has_hardware = devices.iter().any(|device| device.kind != DeviceKind::SoftwareGpu);
     let step = if std::env::var_os(SECOND).is_some() { SMALL_SAMPLE } else { SAMPLE };
     for device in &devices {
@@ -91,7 +91,7 @@ fn claimed_cases_on_a_second_driver() {
 fn validation_layers_are_silent() {
     for copies in [Copies::Apart, Copies::Inline] {
         let messages = Arc::new(Messages::default());
-        let backend = VulkanBackend::with_ways(Ways { copies, in_place: copies == Copies::Inline, ..WAYS });
+        let backend = VulkanBackend::with_ways(TransferWays { copies, in_place: copies == Copies::Inline, ..WAYS });
         let backend = backend.validated(&messages);
         let device = match backend.discover() {
             Ok(devices) => devices.into_iter().next().unwrap(),
@@ -137,7 +137,7 @@ fn random_graphs_on_the_first_device() {
 }
 
 /// The chosen cases.
-struct Chosen {
+struct CaseSelection {
     /// Whether all cases are run, and not a sample.
     all: bool,
     /// Whether software drivers run cases even if there is hardware.
@@ -146,13 +146,13 @@ struct Chosen {
     prefix: String,
 }
 
-impl Chosen {
-    fn by_environment() -> Chosen {
+impl CaseSelection {
+    fn by_environment() -> CaseSelection {
         let variable = |name: &str| std::env::var(name).ok();
         let (part, prefix) = (variable("PANOPLY_VULKAN_CASES"), variable("PANOPLY_CASES"));
         let (on_software, all) = (part.is_some(), part.is_some() || prefix.is_some());
         let part = part.filter(|part| part != "all").unwrap_or_default();
-        Chosen { all, on_software, part, prefix: prefix.unwrap_or_default() }
+        CaseSelection { all, on_software, part, prefix: prefix.unwrap_or_default() }
     }
 
     fn cases(&self, step: usize) -> Vec<Case> {

@@ -6,16 +6,16 @@ use panoply_core::{
     Absence, Api, Backend, DeviceInfo, Engine, Error, Op, OpenOptions, Result, Support, Warmth, vendor,
 };
 use panoply_kernels::cache::{Cache, CacheError};
-use panoply_kernels::warm::Warm;
+use panoply_kernels::warm::GrowingSet;
 use panoply_wgsl_gpu::fault::Faults;
 use panoply_wgsl_gpu::profile::Profile;
 use panoply_wgsl_gpu::quirks::known_ways;
 use panoply_wgsl_gpu::{GpuEngine, Opening, ops};
 
 use crate::adapter::{MATRIX_FEATURES, describe, device_id, profile};
-use crate::driver::{Parts, WgpuDriver};
+use crate::driver::{DriverParts, WgpuDriver};
 use crate::fault::{at_once, translate};
-use crate::quirks::{KNOWN_WAYS, WAYS, Ways};
+use crate::quirks::{KNOWN_WAYS, TransferWays, WAYS};
 use crate::vulkan;
 
 /// An opened adapter.
@@ -23,7 +23,7 @@ pub type WgpuEngine = GpuEngine<WgpuDriver>;
 
 /// The least workgroup memory that kernels are written for, in bytes.
 const WORKGROUP_BYTES_MIN: u32 = 16_384;
-/// Number of adapters with a `Warm` of their own. Higher indices wrap around and share one.
+/// Number of adapters with a `GrowingSet` of their own. Higher indices wrap around and share one.
 const DEVICES_MAX: usize = 8;
 /// The least number of storage buffers of one kernel.
 const BUFFERS_MIN: u32 = 8;
@@ -32,15 +32,15 @@ const BUFFERS_MIN: u32 = 8;
 pub struct WgpuBackend {
     backends: wgpu::Backends,
     limits: Option<wgpu::Limits>,
-    ways: Option<Ways>,
+    ways: Option<TransferWays>,
     /// The store of compiled kernels between runs, or the reason why there is none.
     cache: OnceLock<Result<Arc<Cache>, CacheError>>,
-    found: OnceLock<Found>,
-    warm: [Arc<Warm>; DEVICES_MAX],
+    found: OnceLock<Discovery>,
+    warm: [Arc<GrowingSet>; DEVICES_MAX],
 }
 
 /// The adapters, searched for once: their indices must not change while devices are open.
-struct Found {
+struct Discovery {
     adapters: Vec<(wgpu::Adapter, Profile, DeviceInfo)>,
     refused: Vec<String>,
 }
@@ -55,7 +55,7 @@ impl WgpuBackend {
     pub fn with_backends(backends: wgpu::Backends) -> WgpuBackend {
         let (limits, ways) = (None, None);
         let (cache, found, warm) =
-            (OnceLock::new(), OnceLock::new(), std::array::from_fn(|_| Arc::new(Warm::default())));
+            (OnceLock::new(), OnceLock::new(), std::array::from_fn(|_| Arc::new(GrowingSet::default())));
         WgpuBackend { backends, limits, ways, cache, found, warm }
     }
 
@@ -66,7 +66,7 @@ impl WgpuBackend {
 
     /// A backend that transfers bytes in these ways instead of the best known ways: for
     /// measurements.
-    pub fn with_ways(ways: Ways) -> WgpuBackend {
+    pub fn with_ways(ways: TransferWays) -> WgpuBackend {
         WgpuBackend { ways: Some(ways), ..WgpuBackend::new() }
     }
 
@@ -74,11 +74,11 @@ impl WgpuBackend {
         self.cache.get_or_init(|| Cache::open("wgpu").map(Arc::new))
     }
 
-    fn found(&self) -> Result<&Found, Absence> {
+    fn found(&self) -> Result<&Discovery, Absence> {
         vendor::load(|| Ok(self.found.get_or_init(|| self.find())))
     }
 
-    fn find(&self) -> Found {
+    fn find(&self) -> Discovery {
         let mut descriptor = wgpu::InstanceDescriptor::new_without_display_handle();
         descriptor.backends = self.backends;
         descriptor.flags = wgpu::InstanceFlags::empty();
@@ -86,7 +86,7 @@ impl WgpuBackend {
         let mut adapters = at_once(instance.enumerate_adapters(self.backends)).unwrap_or_default();
         // Callers that choose no device get the first one.
         adapters.sort_by_key(|adapter| preference(adapter.get_info().device_type));
-        let mut found = Found { adapters: Vec::new(), refused: Vec::new() };
+        let mut found = Discovery { adapters: Vec::new(), refused: Vec::new() };
         for adapter in adapters {
             let info = adapter.get_info();
             let limits = self.limits_of(&adapter);
@@ -150,7 +150,7 @@ impl WgpuBackend {
         let heard = Arc::clone(&faults);
         gpu.on_uncaptured_error(Arc::new(move |error| heard.report(translate(&heard, error, 0))));
         let cache = self.cache().as_ref().ok().cloned();
-        let driver = WgpuDriver::new(Parts {
+        let driver = WgpuDriver::new(DriverParts {
             device: gpu,
             queue,
             faults,
@@ -168,7 +168,7 @@ impl WgpuBackend {
         Ok(GpuEngine::new(driver, opening))
     }
 
-    fn warm(&self, device: &DeviceInfo) -> &Arc<Warm> {
+    fn warm(&self, device: &DeviceInfo) -> &Arc<GrowingSet> {
         &self.warm[device.id.index as usize % DEVICES_MAX]
     }
 

@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use panoply_wgsl_gpu::driver::{Fence, Params, Place, STAMPS_BYTES_MAX, TIMED_PASSES_MAX};
+use panoply_wgsl_gpu::driver::{BufferOffset, Fence, Params, STAMPS_BYTES_MAX, TIMED_PASSES_MAX};
 use panoply_wgsl_gpu::{Commands, PARAMS_BYTES, PARAMS_BYTES_MAX};
 
 use crate::driver::{Fences, WgpuDriver, WgpuPipeline};
@@ -108,19 +108,19 @@ impl Commands<WgpuDriver> for WgpuCommands {
         pass.dispatch_workgroups(x, y, z);
     }
 
-    fn copy(&mut self, from: Place<'_, wgpu::Buffer>, to: Place<'_, wgpu::Buffer>, bytes: u64) {
+    fn copy(&mut self, from: BufferOffset<'_, wgpu::Buffer>, to: BufferOffset<'_, wgpu::Buffer>, bytes: u64) {
         self.encoder().copy_buffer_to_buffer(from.buffer, from.offset, to.buffer, to.offset, bytes);
     }
 
-    fn clear(&mut self, target: Place<'_, wgpu::Buffer>, bytes: u64) {
+    fn clear(&mut self, target: BufferOffset<'_, wgpu::Buffer>, bytes: u64) {
         self.encoder().clear_buffer(target.buffer, target.offset, Some(bytes));
     }
 
-    fn upload(&mut self, from: Place<'_, WgpuStaging>, to: Place<'_, wgpu::Buffer>, bytes: u64) {
+    fn upload(&mut self, from: BufferOffset<'_, WgpuStaging>, to: BufferOffset<'_, wgpu::Buffer>, bytes: u64) {
         self.encoder().copy_buffer_to_buffer(from.buffer.buffer(), from.offset, to.buffer, to.offset, bytes);
     }
 
-    fn download(&mut self, from: Place<'_, wgpu::Buffer>, to: Place<'_, WgpuStaging>, bytes: u64) {
+    fn download(&mut self, from: BufferOffset<'_, wgpu::Buffer>, to: BufferOffset<'_, WgpuStaging>, bytes: u64) {
         self.encoder().copy_buffer_to_buffer(from.buffer, from.offset, to.buffer.buffer(), to.offset, bytes);
         if let WgpuStaging::Own(staging) = to.buffer {
             self.written.push(staging.buffer().clone());
@@ -150,7 +150,7 @@ impl Commands<WgpuDriver> for WgpuCommands {
     /// Copies the parameters with a command buffer of its own. `write_buffer` would make a buffer
     /// for the parameters of each submission. If staging memory fills all blocks of host memory,
     /// each such buffer takes a new block from the driver: 4 ms on an H200.
-    fn submit(&mut self, params: Option<(Place<'_, WgpuStaging>, u64)>) -> Fence {
+    fn submit(&mut self, params: Option<(BufferOffset<'_, WgpuStaging>, u64)>) -> Fence {
         self.timed_passes = None;
         let written = std::mem::take(&mut self.written);
         let encoder = self.encoder();

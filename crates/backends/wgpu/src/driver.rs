@@ -10,14 +10,14 @@ use std::time::Duration;
 use panoply_core::Result;
 use panoply_kernels::cache::Cache;
 use panoply_wgsl_gpu::Driver;
-use panoply_wgsl_gpu::driver::{Bound, Direction, Fence, KernelText, Transfers};
+use panoply_wgsl_gpu::driver::{BoundRange, Direction, Fence, KernelText, Transfers};
 use panoply_wgsl_gpu::fault::Faults;
 
 use crate::commands::WgpuCommands;
 use crate::fault::checked;
 use crate::host_memory::HostMemory;
-use crate::quirks::{Memory, Ways};
-use crate::staging::{Mapped, WgpuStaging};
+use crate::quirks::{Memory, TransferWays};
+use crate::staging::{MappedBuffer, WgpuStaging};
 
 /// Smaller staging memory is always wgpu's own, which wgpu cuts from larger pieces.
 const OWN_BYTES_MIN: u64 = 256 << 10;
@@ -35,7 +35,7 @@ pub struct WgpuDriver {
     disk: Option<Disk>,
     /// Host memory that we choose through Vulkan; `None` with other APIs.
     host: Option<HostMemory>,
-    ways: Ways,
+    ways: TransferWays,
 }
 
 /// Numbers of buffers that a kernel writes and reads.
@@ -56,19 +56,19 @@ struct Disk {
 }
 
 /// The parts of a driver.
-pub(crate) struct Parts {
+pub(crate) struct DriverParts {
     pub(crate) device: wgpu::Device,
     pub(crate) queue: wgpu::Queue,
     pub(crate) faults: Arc<Faults>,
     pub(crate) immediate_words_max: usize,
     /// The store of compiled kernels between runs, and the key in it.
     pub(crate) cache: Option<(Arc<Cache>, String)>,
-    pub(crate) ways: Ways,
+    pub(crate) ways: TransferWays,
 }
 
 impl WgpuDriver {
-    pub(crate) fn new(parts: Parts) -> WgpuDriver {
-        let Parts { device, queue, faults, immediate_words_max, cache, ways } = parts;
+    pub(crate) fn new(parts: DriverParts) -> WgpuDriver {
+        let DriverParts { device, queue, faults, immediate_words_max, cache, ways } = parts;
         let uniform = wgpu::BindingType::Buffer {
             ty: wgpu::BufferBindingType::Uniform,
             has_dynamic_offset: true,
@@ -163,11 +163,11 @@ impl Driver for WgpuDriver {
         Ok(WgpuPipeline { pipeline, storage })
     }
 
-    fn bindings(&self, pipeline: &WgpuPipeline, bound: &[Bound<'_, WgpuDriver>]) -> wgpu::BindGroup {
+    fn bindings(&self, pipeline: &WgpuPipeline, bound: &[BoundRange<'_, WgpuDriver>]) -> wgpu::BindGroup {
         let entries: Vec<wgpu::BindGroupEntry<'_>> = bound
             .iter()
             .zip(0..)
-            .map(|(Bound { buffer, offset, bytes }, binding)| {
+            .map(|(BoundRange { buffer, offset, bytes }, binding)| {
                 let size = wgpu::BufferSize::new(*bytes);
                 let resource = wgpu::BindingResource::Buffer(wgpu::BufferBinding { buffer, offset: *offset, size });
                 wgpu::BindGroupEntry { binding, resource }
@@ -190,7 +190,7 @@ impl Driver for WgpuDriver {
             return Ok(WgpuStaging::Own(staging));
         }
         // If that kind of memory is not available, wgpu's own is used.
-        Mapped::new(&self.device, &self.faults, bytes, direction).map(WgpuStaging::Mapped)
+        MappedBuffer::new(&self.device, &self.faults, bytes, direction).map(WgpuStaging::Mapped)
     }
 
     fn commands(&self) -> WgpuCommands {

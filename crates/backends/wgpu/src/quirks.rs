@@ -2,7 +2,7 @@
 //! bytes.
 
 use panoply_wgsl_gpu::driver::Transfers;
-use panoply_wgsl_gpu::quirks::{KnownWays, Quirk};
+use panoply_wgsl_gpu::quirks::{MeasuredWays, Quirk};
 
 /// All known faults. Each entry was seen on the adapter that it names.
 pub const QUIRKS: &[Quirk] = &[];
@@ -24,7 +24,7 @@ pub enum Memory {
 
 /// The ways in which bytes cross between host and device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ways {
+pub struct TransferWays {
     /// Staging memory for uploads.
     pub up: Memory,
     /// Staging memory for downloads.
@@ -34,17 +34,17 @@ pub struct Ways {
 }
 
 /// The default ways: cached memory in both directions, like the pinned memory of the CUDA backend.
-pub const WAYS: Ways = Ways {
+pub const WAYS: TransferWays = TransferWays {
     up: Memory::Cached,
     down: Memory::Cached,
     transfers: Transfers { chunk_bytes: 8 << 20, chunks: 16, copiers_max: 8 },
 };
 
 /// The known ways, measured by the test `transfer_rate`.
-pub const KNOWN_WAYS: &[KnownWays<Ways>] = &[KnownWays {
+pub const KNOWN_WAYS: &[MeasuredWays<TransferWays>] = &[MeasuredWays {
     adapter: "NVIDIA",
     driver: "",
-    ways: Ways {
+    ways: TransferWays {
         up: Memory::Imported,
         down: Memory::Cached,
         transfers: Transfers { chunk_bytes: 4 << 20, chunks: 16, copiers_max: 8 },

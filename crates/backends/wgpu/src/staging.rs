@@ -16,7 +16,7 @@ use crate::host_memory::OwnStaging;
 /// Staging memory.
 pub enum WgpuStaging {
     /// wgpu's own memory.
-    Mapped(Mapped),
+    Mapped(MappedBuffer),
     /// Memory that we chose through Vulkan.
     Own(OwnStaging),
 }
@@ -81,15 +81,20 @@ const MAPPED: u8 = 2;
 const FAILED: u8 = 3;
 
 /// A buffer that wgpu maps.
-pub struct Mapped {
+pub struct MappedBuffer {
     buffer: wgpu::Buffer,
     direction: Direction,
     faults: Arc<Faults>,
     state: Arc<AtomicU8>,
 }
 
-impl Mapped {
-    pub(crate) fn new(device: &wgpu::Device, faults: &Arc<Faults>, bytes: u64, direction: Direction) -> Result<Mapped> {
+impl MappedBuffer {
+    pub(crate) fn new(
+        device: &wgpu::Device,
+        faults: &Arc<Faults>,
+        bytes: u64,
+        direction: Direction,
+    ) -> Result<MappedBuffer> {
         let (usage, state) = match direction {
             Direction::Up => (wgpu::BufferUsages::MAP_WRITE | wgpu::BufferUsages::COPY_SRC, MAPPED),
             Direction::Down => (wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST, AWAY),
@@ -97,11 +102,11 @@ impl Mapped {
         let (size, mapped_at_creation) = (bytes.next_multiple_of(16), state == MAPPED);
         let descriptor = wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation };
         let buffer = checked(device, faults, size, || device.create_buffer(&descriptor))?;
-        Ok(Mapped { buffer, direction, faults: Arc::clone(faults), state: Arc::new(AtomicU8::new(state)) })
+        Ok(MappedBuffer { buffer, direction, faults: Arc::clone(faults), state: Arc::new(AtomicU8::new(state)) })
     }
 
     /// The first byte. The pointer stays valid until the buffer is unmapped, which only
-    /// [`Mapped::hand_over`] does.
+    /// [`MappedBuffer::hand_over`] does.
     fn start(&self) -> Result<NonNull<u8>> {
         if self.state.load(Ordering::Acquire) != MAPPED {
             return Err(self.faults.lost().unwrap_or_else(|| self.faults.fault("staging memory could not be mapped")));

@@ -1,14 +1,14 @@
 //! The hooks that the engine's tests need from this backend, and tests of finding adapters.
 
 use panoply_core::{Absence, Backend, DeviceInfo, OpenOptions, Result};
-use panoply_wgsl_gpu_testing::{Limited, Losable, TestBackend, TestEngine};
+use panoply_wgsl_gpu_testing::{DeviceLimits, Losable, TestBackend, TestEngine};
 
 use crate::backend::WgpuBackend;
 use crate::driver::WgpuDriver;
 
 /// Limits that are not given are WebGPU's defaults.
 impl TestBackend for WgpuBackend {
-    fn limited(&self, limited: Limited) -> Box<dyn TestBackend> {
+    fn limited(&self, limited: DeviceLimits) -> Box<dyn TestBackend> {
         let mut limits = wgpu::Limits::defaults();
         if let Some(bytes) = limited.binding_bytes_max {
             limits.max_storage_buffer_binding_size = bytes;

@@ -8,7 +8,7 @@ use panoply_core::{Backend, Engine, Item, OpenOptions, Operation, Tensor};
 use panoply_wgsl_gpu::driver::Transfers;
 
 use crate::backend::{WgpuBackend, WgpuEngine};
-use crate::quirks::{Memory, WAYS, Ways};
+use crate::quirks::{Memory, TransferWays, WAYS};
 use panoply_wgsl_gpu_testing::transfer::{bytes, there_and_back};
 
 const KINDS: [Memory; 5] = [Memory::Mapped, Memory::Cached, Memory::Uncached, Memory::Device, Memory::Imported];
@@ -20,7 +20,7 @@ const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// An engine on the first adapter, or `None` if there is none; then the test prints that it is
 /// skipped.
-fn engine(ways: Ways) -> Option<WgpuEngine> {
+fn engine(ways: TransferWays) -> Option<WgpuEngine> {
     let backend = WgpuBackend::with_ways(ways);
     match backend.discover() {
         Ok(devices) => Some(backend.open_engine(&devices[0], &OpenOptions::default()).unwrap()),
@@ -34,7 +34,7 @@ fn engine(ways: Ways) -> Option<WgpuEngine> {
 #[test]
 fn every_kind_of_memory_brings_the_right_bytes() {
     for kind in KINDS {
-        let Some(mut engine) = engine(Ways { up: kind, down: kind, ..WAYS }) else { return };
+        let Some(mut engine) = engine(TransferWays { up: kind, down: kind, ..WAYS }) else { return };
         for count in [300, 300_001, (70 << 20) + 3] {
             let sent = bytes(count, count);
             let back = there_and_back(&mut engine, &sent);
@@ -53,9 +53,9 @@ fn transfer_rate() {
     let sizes = asked.map_or(vec![256, 1024], |mib| vec![mib]);
     let spread =
         |chunk_mib: usize, chunks, copiers_max| Transfers { chunk_bytes: chunk_mib << 20, chunks, copiers_max };
-    let variants = KINDS.map(|kind| Ways { up: kind, down: kind, ..WAYS }).into_iter().chain(
+    let variants = KINDS.map(|kind| TransferWays { up: kind, down: kind, ..WAYS }).into_iter().chain(
         [(4, 16, 8), (4, 32, 8), (8, 16, 4), (8, 16, 6), (8, 16, 12), (16, 8, 8), (16, 16, 8), (32, 8, 8)]
-            .map(|(chunk, chunks, copiers)| Ways { transfers: spread(chunk, chunks, copiers), ..WAYS }),
+            .map(|(chunk, chunks, copiers)| TransferWays { transfers: spread(chunk, chunks, copiers), ..WAYS }),
     );
     let mut rates = 0;
     for ways in variants {

@@ -28,7 +28,7 @@ fn list_of_ops() {
 fn every_claimed_case_on_every_gpu() {
     let backend = WgpuBackend::new();
     let devices = discovered(&backend);
-    let chosen = Chosen::by_environment();
+    let chosen = CaseSelection::by_environment();
     let has_hardware = devices.iter().any(|device| device.kind != DeviceKind::SoftwareGpu);
     for device in &devices {
         let is_software = device.kind == DeviceKind::SoftwareGpu;
@@ -78,7 +78,7 @@ fn random_graphs_on_the_first_adapter() {
 }
 
 /// The chosen cases.
-struct Chosen {
+struct CaseSelection {
     /// Whether all cases are run, and not a sample.
     all: bool,
     /// Whether software adapters run cases even if there is hardware.
@@ -87,13 +87,13 @@ struct Chosen {
     prefix: String,
 }
 
-impl Chosen {
-    fn by_environment() -> Chosen {
+impl CaseSelection {
+    fn by_environment() -> CaseSelection {
         let variable = |name: &str| std::env::var(name).ok();
         let (part, prefix) = (variable("PANOPLY_WGPU_CASES"), variable("PANOPLY_CASES"));
         let (on_software, all) = (part.is_some(), part.is_some() || prefix.is_some());
         let part = part.filter(|part| part != "all").unwrap_or_default();
-        Chosen { all, on_software, part, prefix: prefix.unwrap_or_default() }
+        CaseSelection { all, on_software, part, prefix: prefix.unwrap_or_default() }
     }
 
     fn cases(&self, step: usize) -> Vec<Case> {

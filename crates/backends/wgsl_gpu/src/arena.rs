@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use crate::driver::Driver;
-use crate::joined::Place;
+use crate::joined::ArenaPosition;
 
 /// Size of a slot: a larger tensor has a block of its own.
 pub const SLOT_BYTES: usize = 4096;
@@ -17,7 +17,7 @@ pub const SLOT_BYTES: usize = 4096;
 const ARENA_BYTES_MAX: u64 = 64 << 20;
 /// The fewest slots that are worth an arena.
 const SLOTS_MIN: u64 = 16;
-/// The unit of a `Place`.
+/// The unit of a `ArenaPosition`.
 const VECTOR_BYTES: usize = 16;
 
 /// The buffer and its free slots. It belongs to one thread, like everything that holds a slot.
@@ -43,9 +43,9 @@ impl<D: Driver> Arena<D> {
     }
 
     /// Lends a slot with the old contents of its last user; `None` if all slots are lent.
-    pub fn lend(self: &Rc<Arena<D>>) -> Option<Slot<D>> {
+    pub fn lend(self: &Rc<Arena<D>>) -> Option<ArenaSlot<D>> {
         let number = self.free.borrow_mut().pop()?;
-        Some(Slot { number, arena: Rc::clone(self) })
+        Some(ArenaSlot { number, arena: Rc::clone(self) })
     }
 
     /// Size of the arena in bytes.
@@ -61,12 +61,12 @@ impl<D: Driver> Arena<D> {
 }
 
 /// A part of an arena on loan. Dropping the slot gives it back.
-pub struct Slot<D: Driver> {
+pub struct ArenaSlot<D: Driver> {
     number: u32,
     arena: Rc<Arena<D>>,
 }
 
-impl<D: Driver> Slot<D> {
+impl<D: Driver> ArenaSlot<D> {
     /// The arena.
     pub fn arena(&self) -> &Rc<Arena<D>> {
         &self.arena
@@ -78,12 +78,12 @@ impl<D: Driver> Slot<D> {
     }
 
     /// The place of a vector that begins `bytes` bytes after the slot's start.
-    pub fn place(&self, bytes: usize) -> Place {
-        Place { slot: self.number, vector: ((self.start() + bytes) / VECTOR_BYTES) as u32 }
+    pub fn place(&self, bytes: usize) -> ArenaPosition {
+        ArenaPosition { slot: self.number, vector: ((self.start() + bytes) / VECTOR_BYTES) as u32 }
     }
 }
 
-impl<D: Driver> Drop for Slot<D> {
+impl<D: Driver> Drop for ArenaSlot<D> {
     fn drop(&mut self) {
         self.arena.free.borrow_mut().push(self.number);
     }

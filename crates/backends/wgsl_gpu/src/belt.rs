@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use panoply_core::Result;
 
-use crate::driver::{Commands, Direction, Driver, Fence, Place, Staging};
+use crate::driver::{BufferOffset, Commands, Direction, Driver, Fence, Staging};
 
 /// The smallest chunk of the belt.
 const CHUNK_BYTES_MIN: u64 = 256 << 10;
@@ -17,7 +17,7 @@ const BELT_BYTES_MAX: u64 = 256 << 20;
 const STEP_BYTES: u64 = 16;
 
 /// Free chunks, chunks that are being filled, and chunks that the device reads.
-pub struct Belt<D: Driver> {
+pub struct StagingBelt<D: Driver> {
     driver: Rc<D>,
     free: Vec<D::Staging>,
     filling: Vec<Chunk<D>>,
@@ -30,21 +30,21 @@ struct Chunk<D: Driver> {
     used: u64,
 }
 
-impl<D: Driver> Belt<D> {
-    pub(crate) fn new(driver: &Rc<D>) -> Belt<D> {
-        Belt { driver: Rc::clone(driver), free: Vec::new(), filling: Vec::new(), away: VecDeque::new() }
+impl<D: Driver> StagingBelt<D> {
+    pub(crate) fn new(driver: &Rc<D>) -> StagingBelt<D> {
+        StagingBelt { driver: Rc::clone(driver), free: Vec::new(), filling: Vec::new(), away: VecDeque::new() }
     }
 
     /// Copies bytes into a chunk and records the copy into `target`.
     pub(crate) fn upload(
         &mut self,
         commands: &mut D::Commands,
-        target: Place<'_, D::Buffer>,
+        target: BufferOffset<'_, D::Buffer>,
         bytes: &[u8],
     ) -> Result<()> {
         let (chunk, offset) = self.put(bytes)?;
         let size = (bytes.len() as u64).next_multiple_of(STEP_BYTES);
-        commands.upload(Place { buffer: self.chunk(chunk), offset }, target, size);
+        commands.upload(BufferOffset { buffer: self.chunk(chunk), offset }, target, size);
         Ok(())
     }
 

@@ -10,17 +10,17 @@ use panoply_kernels::cache::Cache;
 use panoply_kernels::wgsl::{Kernel, MoveKernel, WORKGROUP_SIZE, carrier_dtype};
 
 use crate::arena::Arena;
-use crate::belt::Belt;
-use crate::driver::{Bound, Commands, Driver, Fence, Place, STAMPS_BYTES_MAX, Staging};
-use crate::joined::{Joined, Waiting};
-use crate::memory::{Block, DeviceMemory, Lent};
+use crate::belt::StagingBelt;
+use crate::driver::{BoundRange, BufferOffset, Commands, Driver, Fence, STAMPS_BYTES_MAX, Staging};
+use crate::joined::{BatchedMapKernels, DeferredMap};
+use crate::memory::{DeviceMemory, LentMemory, MemoryBlock};
 use crate::operand::{Operand, WINDOW_STEP_BYTES, collapsed};
 use crate::pieces::in_pieces;
 use crate::pipelines::{Pipeline, Pipelines};
 use crate::profile::Profile;
 use crate::readback::{Download, Readback};
 use crate::recorder::Recorder;
-use crate::ring::{Filled, LARGE_BYTES_MIN, Ring};
+use crate::ring::{FilledChunk, LARGE_BYTES_MIN, Ring};
 use crate::states::States;
 use crate::tuning::Tuning;
 use crate::windows;
@@ -48,7 +48,7 @@ pub struct Context<D: Driver> {
     /// Compiled graphs.
     pub(crate) plans: Plans,
     recorder: Recorder<D>,
-    belt: Belt<D>,
+    belt: StagingBelt<D>,
     ring: Option<Ring<D>>,
     readback: Readback<D>,
     /// Downloads of the batch under construction.
@@ -72,7 +72,7 @@ impl<D: Driver> Context<D> {
             device: profile.id,
             memory: DeviceMemory::new(&driver, &profile, pool_bytes_max),
             recorder: Recorder::new(&driver, profile.params_step_bytes, profile.binding_bytes_max),
-            belt: Belt::new(&driver),
+            belt: StagingBelt::new(&driver),
             ring: None,
             readback: Readback::new(&driver),
             states: States::default(),
@@ -159,7 +159,7 @@ impl<D: Driver> Context<D> {
     /// Allocates memory for elements that come from the host and that no kernel writes.
     fn uploaded(&mut self, dtype: DType, shape: Shape) -> Result<Operand<D>> {
         match self.memory.take_slot(padded_bytes(dtype, shape)) {
-            Some(slot) => Ok(Operand::whole(Rc::new(Lent::Slot(slot)), dtype, shape)),
+            Some(slot) => Ok(Operand::whole(Rc::new(LentMemory::Slot(slot)), dtype, shape)),
             None => self.output(dtype, shape),
         }
     }
@@ -260,14 +260,14 @@ impl<D: Driver> Context<D> {
         if self.recorder.is_full() {
             self.submit();
         }
-        let bound: Vec<Bound<'_, D>> = writes.iter().chain(reads).map(exactly).collect();
+        let bound: Vec<BoundRange<'_, D>> = writes.iter().chain(reads).map(exactly).collect();
         self.recorder.dispatch_exact(&pipeline, &bound, params, groups);
         Ok(())
     }
 
     /// Lets a map wait for others like it. All its operands lie in the arena. The map will run, so
     /// nothing that may fail must follow for this op.
-    pub(crate) fn join(&mut self, arena: &Arena<D>, map: &Waiting<'_, Joined<D>>) {
+    pub(crate) fn join(&mut self, arena: &Arena<D>, map: &DeferredMap<'_, BatchedMapKernels<D>>) {
         if self.recorder.is_full() {
             self.submit();
         }
@@ -283,7 +283,7 @@ impl<D: Driver> Context<D> {
     pub(crate) fn constants(&mut self, words: &[u32]) -> Result<Operand<D>> {
         let target = self.words(words.len().max(1))?;
         if !self.rehearsal {
-            let place = Place { buffer: target.block().buffer(), offset: 0 };
+            let place = BufferOffset { buffer: target.block().buffer(), offset: 0 };
             self.belt.upload(self.recorder.commands(), place, bytemuck::cast_slice(words))?;
         }
         Ok(target)
@@ -298,8 +298,8 @@ impl<D: Driver> Context<D> {
         let size = from.dtype.size_bytes();
         let (start, bytes) = (from.block().start() + from.start_byte(), from.elements() * size);
         let bytes = bytes.next_multiple_of(4) as u64;
-        let source = Place { buffer: from.block().buffer(), offset: start as u64 };
-        let target = Place { buffer: to.block().buffer(), offset: to.block().start() as u64 + to_offset };
+        let source = BufferOffset { buffer: from.block().buffer(), offset: start as u64 };
+        let target = BufferOffset { buffer: to.block().buffer(), offset: to.block().start() as u64 + to_offset };
         self.recorder.commands().copy(source, target, bytes);
     }
 
@@ -307,7 +307,7 @@ impl<D: Driver> Context<D> {
     pub(crate) fn clear(&mut self, operand: &Operand<D>) {
         if !self.rehearsal {
             let block = operand.block();
-            let target = Place { buffer: block.buffer(), offset: block.start() as u64 };
+            let target = BufferOffset { buffer: block.buffer(), offset: block.start() as u64 };
             self.recorder.commands().clear(target, block.size());
         }
     }
@@ -322,7 +322,7 @@ impl<D: Driver> Context<D> {
             return Ok(0);
         }
         let offset = (operand.block().start() + operand.start_byte()) as u64;
-        let source = Place { buffer: operand.block().buffer(), offset };
+        let source = BufferOffset { buffer: operand.block().buffer(), offset };
         let download = self.readback.download(self.recorder.commands(), source, bytes)?;
         self.moved_bytes += bytes as u64;
         self.downloads.push(download);
@@ -432,7 +432,7 @@ impl<D: Driver> Context<D> {
         let size = tensor.dtype().size_bytes();
         // Kernels may read past the last element, up to the end of a vector.
         let seen = before + bytes.len().next_multiple_of(16) as u64;
-        let block = Rc::new(Lent::Host(Block::foreign(buffer, seen)));
+        let block = Rc::new(LentMemory::Host(MemoryBlock::foreign(buffer, seen)));
         let operand = Operand::whole(block, tensor.dtype(), *tensor.shape());
         let operand = Operand { offset: before as usize / size, ..operand };
         // An operand larger than a kernel's reach is cut at windows' starts, so it must begin at
@@ -447,7 +447,7 @@ impl<D: Driver> Context<D> {
     fn send(&mut self, bytes: &[u8], target: &Operand<D>) -> Result<()> {
         let (buffer, start) = (target.block().buffer(), target.block().start() as u64);
         if bytes.len() < LARGE_BYTES_MIN {
-            self.belt.upload(self.recorder.commands(), Place { buffer, offset: start }, bytes)?;
+            self.belt.upload(self.recorder.commands(), BufferOffset { buffer, offset: start }, bytes)?;
             self.uploaded_bytes += bytes.len();
             if self.uploaded_bytes > UPLOAD_BYTES_MAX {
                 self.submit();
@@ -461,10 +461,10 @@ impl<D: Driver> Context<D> {
             None => Ring::new(&self.driver)?,
         };
         let sent = ring.send(bytes, &mut |filled| {
-            for Filled { chunk, bytes, place } in filled {
-                let from = Place { buffer: *chunk, offset: 0 };
+            for FilledChunk { chunk, bytes, place } in filled {
+                let from = BufferOffset { buffer: *chunk, offset: 0 };
                 let size = (*bytes as u64).next_multiple_of(4);
-                self.recorder.commands().upload(from, Place { buffer, offset: start + *place as u64 }, size);
+                self.recorder.commands().upload(from, BufferOffset { buffer, offset: start + *place as u64 }, size);
                 chunk.hand_over();
             }
             let fence = self.submit();
@@ -477,9 +477,9 @@ impl<D: Driver> Context<D> {
 }
 
 /// The bytes of a contiguous operand, rounded up to whole words.
-fn exactly<D: Driver>(operand: &Operand<D>) -> Bound<'_, D> {
+fn exactly<D: Driver>(operand: &Operand<D>) -> BoundRange<'_, D> {
     let (buffer, offset) = (operand.block().buffer(), (operand.block().start() + operand.start_byte()) as u64);
-    Bound { buffer, offset, bytes: (operand.elements() * operand.dtype.size_bytes()).next_multiple_of(4) as u64 }
+    BoundRange { buffer, offset, bytes: (operand.elements() * operand.dtype.size_bytes()).next_multiple_of(4) as u64 }
 }
 
 /// The operand with dimensions of size one broadcast to a shape of the same rank.

@@ -76,7 +76,7 @@ pub trait Driver: Sized + 'static {
 
     /// Binds buffers for kernels of this shape: first those that are written, then those that are
     /// read.
-    fn bindings(&self, pipeline: &Self::Pipeline, bound: &[Bound<'_, Self>]) -> Self::Bindings;
+    fn bindings(&self, pipeline: &Self::Pipeline, bound: &[BoundRange<'_, Self>]) -> Self::Bindings;
 
     /// Allocates memory that host and device both reach, of at least `bytes` bytes. The host owns
     /// it at first.
@@ -102,16 +102,16 @@ pub trait Commands<D: Driver> {
 
     /// Copies bytes from one buffer to another. Offsets and lengths are multiples of four, here and
     /// below; a length of 0 does nothing.
-    fn copy(&mut self, from: Place<'_, D::Buffer>, to: Place<'_, D::Buffer>, bytes: u64);
+    fn copy(&mut self, from: BufferOffset<'_, D::Buffer>, to: BufferOffset<'_, D::Buffer>, bytes: u64);
 
     /// Fills bytes with zeros.
-    fn clear(&mut self, target: Place<'_, D::Buffer>, bytes: u64);
+    fn clear(&mut self, target: BufferOffset<'_, D::Buffer>, bytes: u64);
 
     /// Copies bytes from the host, which hands the staging memory over before this is submitted.
-    fn upload(&mut self, from: Place<'_, D::Staging>, to: Place<'_, D::Buffer>, bytes: u64);
+    fn upload(&mut self, from: BufferOffset<'_, D::Staging>, to: BufferOffset<'_, D::Buffer>, bytes: u64);
 
     /// Copies bytes to the host, which gets the staging memory back after the submission.
-    fn download(&mut self, from: Place<'_, D::Buffer>, to: Place<'_, D::Staging>, bytes: u64);
+    fn download(&mut self, from: BufferOffset<'_, D::Buffer>, to: BufferOffset<'_, D::Staging>, bytes: u64);
 
     /// Times the dispatches from here on. Returns whether the device can.
     fn start_timing(&mut self) -> bool;
@@ -125,7 +125,7 @@ pub trait Commands<D: Driver> {
 
     /// Submits everything recorded to the queue, and starts a new recording. `params` holds the
     /// parameters that [`Params::At`] refers to, with their length in bytes.
-    fn submit(&mut self, params: Option<(Place<'_, D::Staging>, u64)>) -> Fence;
+    fn submit(&mut self, params: Option<(BufferOffset<'_, D::Staging>, u64)>) -> Fence;
 
     /// Discards everything recorded, and starts a new recording.
     fn discard(&mut self);
@@ -181,7 +181,7 @@ pub struct Transfers {
 }
 
 /// A position in a buffer.
-pub struct Place<'a, B> {
+pub struct BufferOffset<'a, B> {
     /// The buffer.
     pub buffer: &'a B,
     /// Offset in bytes.
@@ -189,7 +189,7 @@ pub struct Place<'a, B> {
 }
 
 /// The part of a buffer that a kernel sees.
-pub struct Bound<'a, D: Driver> {
+pub struct BoundRange<'a, D: Driver> {
     /// The buffer.
     pub buffer: &'a D::Buffer,
     /// Offset in bytes, a multiple of 256.

@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 
 use panoply_core::error::panic_message;
 use panoply_core::{
-    DeviceInfo, Engine, Error, Finished, Health, HostBuffer, Item, MemoryStats, Op, Result, Tensor, Value,
+    DeviceInfo, Engine, Error, FinishedOp, Health, HostBuffer, Item, MemoryStats, Op, Result, Tensor, Value,
 };
 use panoply_kernels::cache::Cache;
-use panoply_kernels::warm::Warm;
+use panoply_kernels::warm::GrowingSet;
 
 pub use crate::answer::Answer;
 use crate::context::Context;
@@ -56,23 +56,23 @@ pub struct GpuEngine<D: Driver> {
     info: DeviceInfo,
     context: Context<D>,
     /// Ops that are recorded, but not submitted yet.
-    gathered: Vec<Recorded>,
+    gathered: Vec<RecordedOp>,
     /// Memory of batches that have landed, for the next ones: it is too large for an allocator's
     /// fast paths.
-    spare: Vec<Vec<Recorded>>,
+    spare: Vec<Vec<RecordedOp>>,
     flights: VecDeque<Flight<D>>,
     last_look: Instant,
     /// Decides when to submit.
     gathering: Gathering,
-    warm: Arc<Warm>,
+    warm: Arc<GrowingSet>,
 }
 
 /// An op, its result, and the number of bytes that it moves.
-type Recorded = (Item, Result<Answer>, u64);
+type RecordedOp = (Item, Result<Answer>, u64);
 
 /// A batch in flight.
 struct Flight<D: Driver> {
-    items: Vec<Recorded>,
+    items: Vec<RecordedOp>,
     downloads: Vec<Option<Download<D>>>,
     /// `None` if nothing was recorded.
     fence: Option<Fence>,
@@ -88,7 +88,7 @@ pub struct Opening {
     pub profile: Profile,
     /// The ops whose kernels are compiled; shared with the backend, which answers questions about
     /// it.
-    pub warm: Arc<Warm>,
+    pub warm: Arc<GrowingSet>,
     /// Stores measurements; without it they are repeated each time.
     pub cache: Option<Arc<Cache>>,
     /// The most bytes of device memory that are kept for reuse, if the caller sets a limit.
@@ -165,7 +165,7 @@ impl<D: Driver> GpuEngine<D> {
         }
     }
 
-    fn land(&mut self, finished: &mut Vec<Finished>) {
+    fn land(&mut self, finished: &mut Vec<FinishedOp>) {
         let lost = self.context.driver.faults().lost();
         if lost.is_some() {
             self.launch();
@@ -183,7 +183,15 @@ impl<D: Driver> GpuEngine<D> {
                     None => answer.and_then(|answer| self.settle(answer, &mut downloads)),
                 };
                 let Item { token, op } = item;
-                finished.push(Finished { token, op, result, batch_size, bytes_moved, transferred: None, device_time });
+                finished.push(FinishedOp {
+                    token,
+                    op,
+                    result,
+                    batch_size,
+                    bytes_moved,
+                    transferred: None,
+                    device_time,
+                });
             }
             if self.spare.len() < SPARE_MAX {
                 self.spare.push(flight.items);
@@ -261,7 +269,7 @@ impl<D: Driver> Engine for GpuEngine<D> {
         }
     }
 
-    fn poll(&mut self, finished: &mut Vec<Finished>, wait_max: Duration) -> usize {
+    fn poll(&mut self, finished: &mut Vec<FinishedOp>, wait_max: Duration) -> usize {
         let before = finished.len();
         let now = Instant::now();
         let waits = !wait_max.is_zero();

@@ -24,13 +24,13 @@ const FEW_MAPS_MAX: usize = 8;
 /// The start of a map's output or input: the slot of the arena, and the index of its vector of four
 /// words in the whole arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ArenaPosition {
     pub(crate) slot: u32,
     pub(crate) vector: u32,
 }
 
 /// The kernels for many maps.
-pub struct Joined<D: Driver> {
+pub struct BatchedMapKernels<D: Driver> {
     /// The kernel for up to `few_words` words of parameters.
     few: Rc<Pipeline<D>>,
     few_words: usize,
@@ -42,9 +42,9 @@ pub struct Joined<D: Driver> {
     header: Vec<u32>,
 }
 
-impl<D: Driver> Joined<D> {
+impl<D: Driver> BatchedMapKernels<D> {
     /// Compiles the kernel that the first maps need.
-    pub fn new(map: &MapKernel, constants: &[u32], pipelines: &mut Pipelines<D>) -> Result<Joined<D>> {
+    pub fn new(map: &MapKernel, constants: &[u32], pipelines: &mut Pipelines<D>) -> Result<BatchedMapKernels<D>> {
         let mut header = vec![0; JOINED_HEADER_WORDS];
         header.extend(constants);
         header.resize(header.len().next_multiple_of(4), 0);
@@ -52,7 +52,7 @@ impl<D: Driver> Joined<D> {
         let carried = pipelines.immediate_words_max() >= FEW_WORDS && header.len() <= FEW_WORDS / 2;
         let few_words = if carried { FEW_WORDS } else { PARAMS_WORDS_MAX };
         let few = compile(map, few_words, pipelines)?;
-        Ok(Joined { few, few_words, many: OnceCell::new(), maps: Cell::new(0), header })
+        Ok(BatchedMapKernels { few, few_words, many: OnceCell::new(), maps: Cell::new(0), header })
     }
 
     /// Announces a map, or that many will come: compiles the kernel for many maps if they are
@@ -89,11 +89,11 @@ fn compile<D: Driver>(map: &MapKernel, words: usize, pipelines: &mut Pipelines<D
 }
 
 /// A map that may wait.
-pub struct Waiting<'a, P> {
+pub struct DeferredMap<'a, P> {
     pub(crate) kernel: &'a Rc<P>,
     pub(crate) elements: u32,
-    pub(crate) output: Place,
-    pub(crate) inputs: &'a [Place],
+    pub(crate) output: ArenaPosition,
+    pub(crate) inputs: &'a [ArenaPosition],
     /// The kernel's parameters before those of the first map; the group fills in the first two
     /// words.
     pub(crate) header: &'a [u32],
@@ -110,11 +110,11 @@ pub struct Group<P> {
     /// The number of this group: the first is 1.
     number: u64,
     /// For every slot, the last group that has read it and the last that has written it.
-    uses: Vec<Use>,
+    uses: Vec<SlotUse>,
 }
 
 #[derive(Clone, Copy, Default)]
-struct Use {
+struct SlotUse {
     read: u64,
     written: u64,
 }
@@ -130,9 +130,9 @@ impl<P> Group<P> {
     }
 
     /// Whether a map can wait with this group. Parameters take at most `words_max` words.
-    pub fn takes(&self, map: &Waiting<'_, P>, words_max: usize) -> bool {
+    pub fn takes(&self, map: &DeferredMap<'_, P>, words_max: usize) -> bool {
         let Some(own) = &self.kernel else { return true };
-        let uses = |place: &Place| self.uses.get(place.slot as usize).copied().unwrap_or_default();
+        let uses = |place: &ArenaPosition| self.uses.get(place.slot as usize).copied().unwrap_or_default();
         let target = uses(&map.output);
         Rc::ptr_eq(own, map.kernel)
             && self.elements == map.elements
@@ -143,7 +143,7 @@ impl<P> Group<P> {
     }
 
     /// Adds a map that the group [takes](Group::takes).
-    pub fn push(&mut self, map: &Waiting<'_, P>) {
+    pub fn push(&mut self, map: &DeferredMap<'_, P>) {
         if self.kernel.is_none() {
             self.kernel = Some(Rc::clone(map.kernel));
             (self.elements, self.maps) = (map.elements, 0);
@@ -159,10 +159,10 @@ impl<P> Group<P> {
         }
     }
 
-    fn used(&mut self, place: Place) -> &mut Use {
+    fn used(&mut self, place: ArenaPosition) -> &mut SlotUse {
         let slot = place.slot as usize;
         if slot >= self.uses.len() {
-            self.uses.resize((slot + 1).next_power_of_two(), Use::default());
+            self.uses.resize((slot + 1).next_power_of_two(), SlotUse::default());
         }
         &mut self.uses[slot]
     }
@@ -190,12 +190,12 @@ mod tests {
 
     const WORDS_MAX: usize = 64;
 
-    fn at(slot: u32) -> Place {
-        Place { slot, vector: slot * 256 }
+    fn at(slot: u32) -> ArenaPosition {
+        ArenaPosition { slot, vector: slot * 256 }
     }
 
-    fn map<'a>(kernel: &'a Rc<()>, elements: u32, output: u32, inputs: &'a [Place; 2]) -> Waiting<'a, ()> {
-        Waiting { kernel, elements, output: at(output), inputs, header: &[0; JOINED_HEADER_WORDS] }
+    fn map<'a>(kernel: &'a Rc<()>, elements: u32, output: u32, inputs: &'a [ArenaPosition; 2]) -> DeferredMap<'a, ()> {
+        DeferredMap { kernel, elements, output: at(output), inputs, header: &[0; JOINED_HEADER_WORDS] }
     }
 
     fn group_of(maps: &[(u32, [u32; 2])]) -> (Group<()>, Rc<()>) {

@@ -14,13 +14,13 @@ use panoply_core::op::compute::{Metric, Reduction, ScanKind, Transfer};
 use panoply_core::{
     Api, DType, DeviceId, DeviceInfo, DeviceKind, Engine, ErrorKind, Item, Op, Operation, Result, Tensor,
 };
-use panoply_kernels::warm::Warm;
+use panoply_kernels::warm::GrowingSet;
 use panoply_kernels::wgsl::{
     Epilogue, Kernel, ListKernel, Load, RadixKernel, RadixStep, ReduceForm, ReduceKernel, RowForm, RowKernel, RowOp,
     ScanForm, ScanKernel, SearchKernel, WideKernel, WideSource, WideTarget, with_immediates,
 };
 
-use crate::driver::{Bound, Direction, Fence, KernelText, Params, Place, Transfers};
+use crate::driver::{BoundRange, BufferOffset, Direction, Fence, KernelText, Params, Transfers};
 use crate::engine::{GpuEngine, Opening};
 use crate::fault::Faults;
 use crate::profile::{Profile, WideMatrices};
@@ -32,12 +32,12 @@ mod metal;
 
 /// The texts with their results, shared by several devices: the text in Metal's language, `None` if
 /// Metal is never given the kernel.
-type Checked = Rc<RefCell<HashMap<String, Result<Option<String>, String>>>>;
+type CheckedTexts = Rc<RefCell<HashMap<String, Result<Option<String>, String>>>>;
 
 /// A device that only compiles.
 struct Checker {
     faults: Arc<Faults>,
-    checked: Checked,
+    checked: CheckedTexts,
     last: Rc<Cell<u64>>,
 }
 
@@ -75,8 +75,8 @@ impl Driver for Checker {
         }
     }
 
-    fn bindings(&self, (): &(), bound: &[Bound<'_, Checker>]) {
-        for Bound { buffer, offset, bytes } in bound {
+    fn bindings(&self, (): &(), bound: &[BoundRange<'_, Checker>]) {
+        for BoundRange { buffer, offset, bytes } in bound {
             assert!(offset + bytes <= **buffer && offset.is_multiple_of(256), "{bytes} at {offset} of {buffer}");
         }
     }
@@ -103,19 +103,19 @@ impl Commands<Checker> for Nothing {
         assert!(x > 0 && y > 0, "an empty dispatch");
     }
 
-    fn copy(&mut self, from: Place<'_, u64>, to: Place<'_, u64>, bytes: u64) {
+    fn copy(&mut self, from: BufferOffset<'_, u64>, to: BufferOffset<'_, u64>, bytes: u64) {
         assert!(from.offset + bytes <= *from.buffer && to.offset + bytes <= *to.buffer);
     }
 
-    fn clear(&mut self, target: Place<'_, u64>, bytes: u64) {
+    fn clear(&mut self, target: BufferOffset<'_, u64>, bytes: u64) {
         assert!(target.offset + bytes <= *target.buffer);
     }
 
-    fn upload(&mut self, from: Place<'_, Memory>, to: Place<'_, u64>, bytes: u64) {
+    fn upload(&mut self, from: BufferOffset<'_, Memory>, to: BufferOffset<'_, u64>, bytes: u64) {
         assert!(from.offset + bytes <= from.buffer.len_bytes() && to.offset + bytes <= *to.buffer);
     }
 
-    fn download(&mut self, from: Place<'_, u64>, to: Place<'_, Memory>, bytes: u64) {
+    fn download(&mut self, from: BufferOffset<'_, u64>, to: BufferOffset<'_, Memory>, bytes: u64) {
         assert!(from.offset + bytes <= *from.buffer && to.offset + bytes <= to.buffer.len_bytes());
     }
 
@@ -131,7 +131,7 @@ impl Commands<Checker> for Nothing {
         1.0
     }
 
-    fn submit(&mut self, _params: Option<(Place<'_, Memory>, u64)>) -> Fence {
+    fn submit(&mut self, _params: Option<(BufferOffset<'_, Memory>, u64)>) -> Fence {
         self.0.set(self.0.get() + 1);
         Fence(self.0.get())
     }
@@ -229,12 +229,12 @@ fn run(engine: &mut GpuEngine<Checker>, op: Op) -> Result<Tensor> {
 
 #[test]
 fn every_kernel_of_the_suite_is_valid_and_becomes_spirv() {
-    let checked = Checked::default();
+    let checked = CheckedTexts::default();
     for profile in profiles() {
         let driver =
             Checker { faults: Arc::new(Faults::new(profile.id)), checked: Rc::clone(&checked), last: Rc::default() };
         let info = DeviceInfo::new(profile.id, "Checker".to_owned(), DeviceKind::SoftwareGpu);
-        let (warm, cache, pool_bytes_max) = (Arc::<Warm>::default(), None, None);
+        let (warm, cache, pool_bytes_max) = (Arc::<GrowingSet>::default(), None, None);
         let mut engine = GpuEngine::new(driver, Opening { info, profile, warm, cache, pool_bytes_max });
         // Tiles are not measured here, as they are on hardware.
         engine.context().tuning = crate::tuning::Tuning::fixed(0);

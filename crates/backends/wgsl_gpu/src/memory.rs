@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use hashbrown::HashMap;
 use panoply_core::buffer::DeviceAllocation;
 use panoply_core::lease::{Home, Lease};
-use panoply_core::pool::{Pool, Pooled, Source};
+use panoply_core::pool::{BlockSource, Pool, PooledBlock};
 use panoply_core::{DeviceBuffer, DeviceId, Error, MemoryStats, Result};
 
-use crate::arena::{Arena, SLOT_BYTES, Slot};
+use crate::arena::{Arena, ArenaSlot, SLOT_BYTES};
 use crate::driver::Driver;
-use crate::joined::Place;
+use crate::joined::ArenaPosition;
 use crate::profile::Profile;
 
 /// The most bytes that the pool keeps for reuse, if the caller sets no limit.
@@ -25,7 +25,7 @@ const POOL_BYTES_DEFAULT: usize = 8 << 30;
 static NEXT_TOKEN: AtomicU64 = AtomicU64::new(1);
 
 /// One buffer of the API.
-pub struct Block<D: Driver> {
+pub struct MemoryBlock<D: Driver> {
     /// Unique among this process' blocks: the key of cached bindings.
     pub(crate) id: u64,
     pub(crate) buffer: D::Buffer,
@@ -33,61 +33,61 @@ pub struct Block<D: Driver> {
 }
 
 /// Memory on loan.
-pub enum Lent<D: Driver> {
+pub enum LentMemory<D: Driver> {
     /// A block of its own.
-    Own(Lease<Pooled<Block<D>>>),
+    Own(Lease<PooledBlock<MemoryBlock<D>>>),
     /// A part of the arena.
-    Slot(Slot<D>),
+    Slot(ArenaSlot<D>),
     /// Host memory, which is only read.
-    Host(Block<D>),
+    Host(MemoryBlock<D>),
 }
 
-impl<D: Driver> Lent<D> {
+impl<D: Driver> LentMemory<D> {
     /// The buffer that contains the memory.
     pub fn buffer(&self) -> &D::Buffer {
         match self {
-            Lent::Own(lease) => &lease.block.buffer,
-            Lent::Slot(slot) => &slot.arena().buffer,
-            Lent::Host(block) => &block.buffer,
+            LentMemory::Own(lease) => &lease.block.buffer,
+            LentMemory::Slot(slot) => &slot.arena().buffer,
+            LentMemory::Host(block) => &block.buffer,
         }
     }
 
     /// Unique among this process' buffers: the key of cached bindings, together with a start.
     pub fn buffer_id(&self) -> u64 {
         match self {
-            Lent::Own(lease) => lease.block.id,
-            Lent::Slot(slot) => slot.arena().id,
-            Lent::Host(block) => block.id,
+            LentMemory::Own(lease) => lease.block.id,
+            LentMemory::Slot(slot) => slot.arena().id,
+            LentMemory::Host(block) => block.id,
         }
     }
 
     /// Offset of the first byte from the buffer's start.
     pub fn start(&self) -> usize {
         match self {
-            Lent::Own(_) | Lent::Host(_) => 0,
-            Lent::Slot(slot) => slot.start(),
+            LentMemory::Own(_) | LentMemory::Host(_) => 0,
+            LentMemory::Slot(slot) => slot.start(),
         }
     }
 
     /// Whether this is host memory.
     pub fn is_host(&self) -> bool {
-        matches!(self, Lent::Host(_))
+        matches!(self, LentMemory::Host(_))
     }
 
     /// Number of bytes.
     pub fn size(&self) -> u64 {
         match self {
-            Lent::Own(lease) => lease.block.bytes,
-            Lent::Slot(_) => SLOT_BYTES as u64,
-            Lent::Host(block) => block.bytes,
+            LentMemory::Own(lease) => lease.block.bytes,
+            LentMemory::Slot(_) => SLOT_BYTES as u64,
+            LentMemory::Host(block) => block.bytes,
         }
     }
 }
 
-impl<D: Driver> Block<D> {
+impl<D: Driver> MemoryBlock<D> {
     /// A block around a buffer that no pool has made.
-    pub(crate) fn foreign(buffer: D::Buffer, bytes: u64) -> Block<D> {
-        Block { id: NEXT_TOKEN.fetch_add(1, Ordering::Relaxed), buffer, bytes }
+    pub(crate) fn foreign(buffer: D::Buffer, bytes: u64) -> MemoryBlock<D> {
+        MemoryBlock { id: NEXT_TOKEN.fetch_add(1, Ordering::Relaxed), buffer, bytes }
     }
 }
 
@@ -96,7 +96,7 @@ pub struct DeviceMemory<D: Driver> {
     device: DeviceId,
     pool: Pool<Blocks<D>>,
     home: Home<DeviceAllocation>,
-    live: HashMap<u64, Rc<Lent<D>>>,
+    live: HashMap<u64, Rc<LentMemory<D>>>,
     /// Allocates the arena's buffer.
     blocks: Blocks<D>,
     arena: Option<Rc<Arena<D>>>,
@@ -130,14 +130,14 @@ impl<D: Driver> DeviceMemory<D> {
     }
 
     /// Lends a block of at least `bytes` bytes with the old contents of its last user.
-    pub fn take(&mut self, bytes: usize) -> Result<Lent<D>> {
+    pub fn take(&mut self, bytes: usize) -> Result<LentMemory<D>> {
         self.collect();
-        self.pool.lend(bytes.max(16)).map(Lent::Own)
+        self.pool.lend(bytes.max(16)).map(LentMemory::Own)
     }
 
     /// Lends a slot of the arena for at least `bytes` bytes; `None` if that is more than a slot, or
     /// all slots are lent. Kernels that bind their outputs separately must not write to a slot.
-    pub fn take_slot(&mut self, bytes: usize) -> Option<Slot<D>> {
+    pub fn take_slot(&mut self, bytes: usize) -> Option<ArenaSlot<D>> {
         if bytes > SLOT_BYTES {
             return None;
         }
@@ -153,7 +153,7 @@ impl<D: Driver> DeviceMemory<D> {
     fn make_arena(&mut self) {
         let Some(bytes) = self.arena_bytes else { return };
         match self.blocks.allocate(bytes as usize) {
-            Ok(Block { id, buffer, bytes }) => {
+            Ok(MemoryBlock { id, buffer, bytes }) => {
                 self.arena = Some(Arena::new(id, buffer, bytes));
                 self.arenas_made += 1;
                 self.arena_peak_bytes = bytes;
@@ -179,22 +179,22 @@ impl<D: Driver> DeviceMemory<D> {
 
     /// The place of bytes in the arena; `None` if they lie elsewhere. The offset is a multiple of
     /// sixteen.
-    pub fn place(&self, handle: &DeviceBuffer, offset_bytes: usize) -> Option<Place> {
+    pub fn place(&self, handle: &DeviceBuffer, offset_bytes: usize) -> Option<ArenaPosition> {
         match &**self.live.get(&handle.token())? {
-            Lent::Slot(slot) => Some(slot.place(offset_bytes)),
-            Lent::Own(_) | Lent::Host(_) => None,
+            LentMemory::Slot(slot) => Some(slot.place(offset_bytes)),
+            LentMemory::Own(_) | LentMemory::Host(_) => None,
         }
     }
 
     /// Makes a block available under a handle.
-    pub fn publish(&mut self, block: Rc<Lent<D>>, len_bytes: usize) -> DeviceBuffer {
+    pub fn publish(&mut self, block: Rc<LentMemory<D>>, len_bytes: usize) -> DeviceBuffer {
         let token = NEXT_TOKEN.fetch_add(1, Ordering::Relaxed);
         self.live.insert(token, block);
         DeviceBuffer::new(self.home.lend(DeviceAllocation { device: self.device, token, len_bytes }))
     }
 
     /// The block of a handle.
-    pub fn find(&self, handle: &DeviceBuffer) -> Result<Rc<Lent<D>>> {
+    pub fn find(&self, handle: &DeviceBuffer) -> Result<Rc<LentMemory<D>>> {
         let known = self.live.get(&handle.token()).filter(|_| handle.device() == self.device);
         known.cloned().ok_or_else(|| Error::DeviceFault {
             device: self.device,
@@ -230,15 +230,15 @@ pub struct Blocks<D: Driver> {
     bytes_max: u64,
 }
 
-impl<D: Driver> Source for Blocks<D> {
-    type Block = Block<D>;
+impl<D: Driver> BlockSource for Blocks<D> {
+    type Block = MemoryBlock<D>;
 
-    fn allocate(&mut self, bytes: usize) -> Result<Block<D>> {
+    fn allocate(&mut self, bytes: usize) -> Result<MemoryBlock<D>> {
         let (bytes, largest) = ((bytes as u64).next_multiple_of(16), self.bytes_max);
         if bytes > largest {
             return Err(Error::OutOfMemory { place: self.id.to_string(), asked: bytes, free: largest, largest });
         }
         let buffer = self.driver.buffer(bytes)?;
-        Ok(Block::foreign(buffer, bytes))
+        Ok(MemoryBlock::foreign(buffer, bytes))
     }
 }

@@ -6,7 +6,7 @@ use panoply_core::shape::Strides;
 use panoply_core::{DType, Result, Shape};
 
 use crate::driver::Driver;
-use crate::memory::Lent;
+use crate::memory::LentMemory;
 
 /// Alignment of a window's start: kernels see a block from a multiple of this.
 pub const WINDOW_STEP_BYTES: usize = 256;
@@ -15,7 +15,7 @@ pub const ELEMENTS_MAX: usize = i32::MAX as usize;
 
 /// A view of elements in a block. The block stays lent as long as a view of it exists.
 pub struct Operand<D: Driver> {
-    pub(crate) block: Rc<Lent<D>>,
+    pub(crate) block: Rc<LentMemory<D>>,
     pub(crate) dtype: DType,
     pub(crate) shape: Shape,
     pub(crate) strides: Strides,
@@ -36,12 +36,12 @@ impl<D: Driver> Clone for Operand<D> {
 
 impl<D: Driver> Operand<D> {
     /// A contiguous view from the block's start.
-    pub fn whole(block: Rc<Lent<D>>, dtype: DType, shape: Shape) -> Operand<D> {
+    pub fn whole(block: Rc<LentMemory<D>>, dtype: DType, shape: Shape) -> Operand<D> {
         Operand { block, dtype, strides: shape.contiguous_strides(), shape, offset: 0, window: 0 }
     }
 
     /// The block.
-    pub fn block(&self) -> &Lent<D> {
+    pub fn block(&self) -> &LentMemory<D> {
         &self.block
     }
 

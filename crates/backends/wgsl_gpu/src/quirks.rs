@@ -22,7 +22,7 @@ pub fn find(quirks: &[Quirk], adapter: &str, driver: &str, op: &str) -> Option<Q
 
 /// The ways of one adapter with one driver that were measured to be faster than the default.
 #[derive(Clone, Copy, Debug)]
-pub struct KnownWays<W> {
+pub struct MeasuredWays<W> {
     /// Part of the adapter's name; empty for all.
     pub adapter: &'static str,
     /// Part of the driver's name and version; empty for all.
@@ -34,8 +34,8 @@ pub struct KnownWays<W> {
 }
 
 /// The known ways for this adapter and driver, if there are any.
-pub fn known_ways<W: Copy>(known: &[KnownWays<W>], adapter: &str, driver: &str) -> Option<W> {
-    let applies = |known: &&KnownWays<W>| adapter.contains(known.adapter) && driver.contains(known.driver);
+pub fn known_ways<W: Copy>(known: &[MeasuredWays<W>], adapter: &str, driver: &str) -> Option<W> {
+    let applies = |known: &&MeasuredWays<W>| adapter.contains(known.adapter) && driver.contains(known.driver);
     known.iter().find(applies).map(|known| known.ways)
 }
 
@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn measured_ways_are_those_of_their_adapter_and_driver() {
-        let known = [KnownWays { adapter: "Example", driver: "1.2", ways: 7, reason: "40 GB/s instead of 30" }];
+        let known = [MeasuredWays { adapter: "Example", driver: "1.2", ways: 7, reason: "40 GB/s instead of 30" }];
         assert_eq!(known_ways(&known, "Example GPU", "driver 1.2.3"), Some(7));
         assert_eq!(known_ways(&known, "Example GPU", "driver 1.3"), None);
         assert_eq!(known_ways(&known, "Other GPU", "driver 1.2.3"), None);

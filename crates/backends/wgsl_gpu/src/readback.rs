@@ -5,10 +5,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use panoply_core::lease::Lease;
-use panoply_core::pool::{Pool, Pooled, Source};
+use panoply_core::pool::{BlockSource, Pool, PooledBlock};
 use panoply_core::{HostBuffer, HostBufferMut, Result};
 
-use crate::driver::{Commands, Direction, Driver, Place, Staging};
+use crate::driver::{BufferOffset, Commands, Direction, Driver, Staging};
 use crate::ring::copiers;
 
 /// The most staging memory of downloads that is kept for reuse.
@@ -28,7 +28,7 @@ pub struct Readback<D: Driver> {
 
 /// Bytes on their way to the host.
 pub struct Download<D: Driver> {
-    staging: Lease<Pooled<D::Staging>>,
+    staging: Lease<PooledBlock<D::Staging>>,
     len_bytes: usize,
 }
 
@@ -42,12 +42,12 @@ impl<D: Driver> Readback<D> {
     pub(crate) fn download(
         &mut self,
         commands: &mut D::Commands,
-        source: Place<'_, D::Buffer>,
+        source: BufferOffset<'_, D::Buffer>,
         len_bytes: usize,
     ) -> Result<Download<D>> {
         let download = self.prepare(len_bytes)?;
         let size = (len_bytes as u64).next_multiple_of(4);
-        commands.download(source, Place { buffer: download.staging(), offset: 0 }, size);
+        commands.download(source, BufferOffset { buffer: download.staging(), offset: 0 }, size);
         Ok(download)
     }
 
@@ -78,7 +78,7 @@ impl<D: Driver> Readback<D> {
         }
         let mut lease = self.host.lend(len_bytes)?;
         copy(&mut lease.block.bytes_mut()[..len_bytes], source);
-        Ok(HostBuffer::from_owner(Filled { lease, len_bytes }))
+        Ok(HostBuffer::from_owner(DownloadedBytes { lease, len_bytes }))
     }
 }
 
@@ -109,7 +109,7 @@ struct Stagings<D: Driver> {
     driver: Rc<D>,
 }
 
-impl<D: Driver> Source for Stagings<D> {
+impl<D: Driver> BlockSource for Stagings<D> {
     type Block = D::Staging;
 
     fn allocate(&mut self, bytes: usize) -> Result<D::Staging> {
@@ -121,7 +121,7 @@ impl<D: Driver> Source for Stagings<D> {
 /// faults.
 struct HostMemory;
 
-impl Source for HostMemory {
+impl BlockSource for HostMemory {
     type Block = HostBufferMut;
 
     fn allocate(&mut self, bytes: usize) -> Result<HostBufferMut> {
@@ -130,12 +130,12 @@ impl Source for HostMemory {
 }
 
 /// Downloaded bytes, whose memory goes back with the last view of them.
-struct Filled {
-    lease: Lease<Pooled<HostBufferMut>>,
+struct DownloadedBytes {
+    lease: Lease<PooledBlock<HostBufferMut>>,
     len_bytes: usize,
 }
 
-impl AsRef<[u8]> for Filled {
+impl AsRef<[u8]> for DownloadedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.lease.block.bytes()[..self.len_bytes]
     }

@@ -15,9 +15,9 @@ use hashbrown::HashMap;
 use panoply_core::{Error, Result};
 
 use crate::arena::Arena;
-use crate::belt::Belt;
-use crate::driver::{Bound, Commands, Driver, Fence, Params, Place};
-use crate::joined::{Group, Joined, Waiting};
+use crate::belt::StagingBelt;
+use crate::driver::{BoundRange, BufferOffset, Commands, Driver, Fence, Params};
+use crate::joined::{BatchedMapKernels, DeferredMap, Group};
 use crate::operand::Operand;
 use crate::pipelines::Pipeline;
 
@@ -45,7 +45,7 @@ pub struct Recorder<D: Driver> {
     /// The key of the last dispatch's bindings, whose memory is reused.
     key: BindKey,
     /// Maps that wait.
-    waiting: Group<Joined<D>>,
+    waiting: Group<BatchedMapKernels<D>>,
     /// The arena of these maps, bound as a whole.
     arena: Option<(u64, Rc<D::Bindings>)>,
     /// Number of dispatches so far.
@@ -78,11 +78,11 @@ impl<D: Driver> Recorder<D> {
     }
 
     /// Lets a map wait for others, after the maps that must come before it.
-    pub(crate) fn join(&mut self, arena: &Arena<D>, map: &Waiting<'_, Joined<D>>) {
+    pub(crate) fn join(&mut self, arena: &Arena<D>, map: &DeferredMap<'_, BatchedMapKernels<D>>) {
         if self.arena.as_ref().is_none_or(|(bound, _)| *bound != arena.id) {
             // The waiting maps lie in the arena that was bound before.
             self.flush();
-            let entire = Bound { buffer: &arena.buffer, offset: 0, bytes: arena.bytes() };
+            let entire = BoundRange { buffer: &arena.buffer, offset: 0, bytes: arena.bytes() };
             let bindings = self.driver.bindings(&map.kernel.pipeline(0).compiled, &[entire]);
             self.arena = Some((arena.id, Rc::new(bindings)));
         }
@@ -166,7 +166,7 @@ impl<D: Driver> Recorder<D> {
     pub(crate) fn dispatch_exact(
         &mut self,
         pipeline: &Pipeline<D>,
-        bound: &[Bound<'_, D>],
+        bound: &[BoundRange<'_, D>],
         params: &[u32],
         groups: [u32; 3],
     ) {
@@ -200,7 +200,7 @@ impl<D: Driver> Recorder<D> {
 
     /// Submits everything recorded with its parameters, and asks for the belt's chunks back. `None`
     /// if nothing was recorded or submitted.
-    pub(crate) fn submit(&mut self, belt: &mut Belt<D>) -> Option<Fence> {
+    pub(crate) fn submit(&mut self, belt: &mut StagingBelt<D>) -> Option<Fence> {
         self.flush();
         if !std::mem::take(&mut self.has_commands) {
             return None;
@@ -209,7 +209,7 @@ impl<D: Driver> Recorder<D> {
         let staged = if self.params.is_empty() { Ok(None) } else { belt.put(&self.params).map(Some) };
         self.params.clear();
         belt.close();
-        let place = |(chunk, offset)| (Place { buffer: belt.chunk(chunk), offset }, params_bytes);
+        let place = |(chunk, offset)| (BufferOffset { buffer: belt.chunk(chunk), offset }, params_bytes);
         let fence = match staged {
             Ok(staged) => Some(self.commands.submit(staged.map(place))),
             Err(error) => {
@@ -225,11 +225,11 @@ impl<D: Driver> Recorder<D> {
     }
 
     fn bind<'a>(&self, pipeline: &Pipeline<D>, operands: impl Iterator<Item = &'a Operand<D>>) -> D::Bindings {
-        let bound: Vec<Bound<'_, D>> = operands
+        let bound: Vec<BoundRange<'_, D>> = operands
             .map(|operand| {
                 let (buffer, offset) = (operand.block().buffer(), operand.window_in_buffer() as u64);
                 let bytes = (operand.block().size() - operand.window as u64).min(self.binding_bytes_max);
-                Bound { buffer, offset, bytes }
+                BoundRange { buffer, offset, bytes }
             })
             .collect();
         self.driver.bindings(&pipeline.compiled, &bound)

@@ -41,7 +41,7 @@ struct Chunk<D: Driver> {
 }
 
 /// A chunk that is filled.
-pub struct Filled<'a, D: Driver> {
+pub struct FilledChunk<'a, D: Driver> {
     /// The chunk.
     pub chunk: &'a D::Staging,
     /// Number of bytes in the chunk.
@@ -51,7 +51,7 @@ pub struct Filled<'a, D: Driver> {
 }
 
 /// Records the copies of chunks, hands the chunks over to the device, and submits.
-pub type Fetch<'a, D> = &'a mut dyn FnMut(&[Filled<'_, D>]) -> Option<Fence>;
+pub type Fetch<'a, D> = &'a mut dyn FnMut(&[FilledChunk<'_, D>]) -> Option<Fence>;
 
 impl<D: Driver> Ring<D> {
     pub(crate) fn new(driver: &Rc<D>) -> Result<Ring<D>> {
@@ -69,7 +69,7 @@ impl<D: Driver> Ring<D> {
     pub(crate) fn send(&mut self, bytes: &[u8], fetch: Fetch<'_, D>) -> Result<()> {
         let (size, places) = (self.transfers.chunk_bytes, self.chunks.len() as u64);
         let (first, last) = (self.sent, self.sent + bytes.len().div_ceil(size) as u64);
-        let shared = Shared {
+        let shared = SharedRing {
             starts: self.chunks.iter().map(|_| AtomicPtr::new(null_mut())).collect(),
             holds: self.chunks.iter().map(|_| AtomicU64::new(0)).collect(),
             fetched: AtomicU64::new(0),
@@ -105,7 +105,7 @@ impl<D: Driver> Ring<D> {
                 let together =
                     (self.sent..last.min(self.sent + (places / 4).max(1))).take_while(|number| is_filled(*number));
                 let numbers: Vec<u64> = together.collect();
-                let filled = numbers.iter().map(|number| Filled {
+                let filled = numbers.iter().map(|number| FilledChunk {
                     chunk: &self.chunks[(number % places) as usize].staging,
                     bytes: part(*number).len(),
                     place: (number - first) as usize * size,
@@ -123,14 +123,14 @@ impl<D: Driver> Ring<D> {
     }
 
     /// Publishes the start of the chunk with this number to the copiers.
-    fn publish(&self, number: u64, shared: &Shared) -> Result<()> {
+    fn publish(&self, number: u64, shared: &SharedRing) -> Result<()> {
         let place = (number % self.chunks.len() as u64) as usize;
         let start = self.chunks[place].staging.start()?;
         shared.starts[place].store(start.as_ptr(), Ordering::Relaxed);
         Ok(())
     }
 
-    fn notice_fetched(&mut self, shared: &Shared) -> Result<()> {
+    fn notice_fetched(&mut self, shared: &SharedRing) -> Result<()> {
         if self.fetched < self.sent {
             self.driver.look();
         }
@@ -151,7 +151,7 @@ impl<D: Driver> Ring<D> {
 }
 
 /// The state that the worker and the copiers share.
-struct Shared {
+struct SharedRing {
     /// The start of each slot's chunk.
     starts: Vec<AtomicPtr<u8>>,
     /// For each slot, the number of the chunk that it holds plus one.
@@ -160,7 +160,7 @@ struct Shared {
     is_stopped: AtomicBool,
 }
 
-impl Shared {
+impl SharedRing {
     /// Fills a chunk when its slot is free. Returns `false` if the ring was stopped.
     fn fill(&self, number: u64, part: &[u8]) -> bool {
         let places = self.holds.len() as u64;

@@ -28,9 +28,9 @@ pub fn check(supports: &dyn Fn(&Op) -> Support, run: RunOp<'_>) -> Summary {
     checker.summary
 }
 
-type Each = fn(&mut Checker<'_>, &Vector<'_>) -> Result<Verdict>;
+type VectorCheck = fn(&mut Checker<'_>, &Vector<'_>) -> Result<Verdict>;
 
-const FILES: &[(&str, &str, Each)] = &[
+const FILES: &[(&str, &str, VectorCheck)] = &[
     ("aead", include_str!("../../vectors/aead.txt"), aead),
     ("cbc", include_str!("../../vectors/cbc.txt"), cbc),
     ("ctr", include_str!("../../vectors/ctr.txt"), ctr),
@@ -61,7 +61,7 @@ enum Verdict {
 }
 
 impl Checker<'_> {
-    fn check(&mut self, file: &str, vector: &Vector<'_>, each: Each) {
+    fn check(&mut self, file: &str, vector: &Vector<'_>, each: VectorCheck) {
         let name = format!("vectors/{file}/{}/{}", vector.algorithm, vector.number);
         let verdict = match each(self, vector) {
             Err(error @ (Error::Rejected { .. } | Error::InvalidArgument { .. } | Error::InvalidKey { .. })) => {

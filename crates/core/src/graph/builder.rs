@@ -9,7 +9,7 @@ use super::dim::{Dim, SYMBOLS_MAX, SymbolSizes};
 use super::infer::{self, SymbolicType};
 use super::node::{Kind, Node, NodeId, Nodes};
 use super::placeholder::slot_of;
-use super::templates::Templates;
+use super::templates::{Template, Templates};
 use super::{Graph, NODES_MAX, PORTS_MAX};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -157,7 +157,7 @@ impl GraphBuilder {
     pub fn permute(&mut self, x: NodeId, order: &[usize]) -> Result<NodeId> {
         let operand = self.known(x)?;
         let Node { dtype, dims, .. } = &self.nodes.list[operand];
-        let (dtype, dims) = (*dtype, dims.clone());
+        let (dtype, dims) = (*dtype, Arc::clone(dims));
         let moved = order.iter().map(|axis| dims.get(*axis).copied().unwrap_or(Dim::fixed(0))).collect();
         let node = self.push(Kind::Permute(order.into()), vec![x.index], (dtype, moved))?;
         let mut axes = order.to_vec();
@@ -174,12 +174,12 @@ impl GraphBuilder {
     pub fn slice(&mut self, x: NodeId, axis: usize, start: usize, end: usize, step: usize) -> Result<NodeId> {
         let operand = self.known(x)?;
         let Node { dtype, dims, .. } = &self.nodes.list[operand];
-        let (dtype, mut dims) = (*dtype, dims.clone());
+        let (dtype, mut dims) = (*dtype, dims.to_vec());
         let limit = dims.get(axis).copied();
         if let Some(dim) = dims.get_mut(axis) {
             *dim = Dim::fixed(end.saturating_sub(start).div_ceil(step.max(1)));
         }
-        let node = self.push(Kind::Slice { axis, start, end, step }, vec![x.index], (dtype, dims.to_vec()))?;
+        let node = self.push(Kind::Slice { axis, start, end, step }, vec![x.index], (dtype, dims.clone()))?;
         let wrong = match limit {
             None => Some(Error::OutOfBounds { what: "axis", limit: dims.len().saturating_sub(1), got: axis }),
             Some(dim) if dim.as_fixed().is_some_and(|size| end > size) => {
@@ -231,11 +231,13 @@ impl GraphBuilder {
 
     /// Finishes the graph. Fails if it has no output, or if a node has a symbol that no input has
     /// as a dimension by itself: such a symbol would have no size when the graph runs.
-    pub fn finish(self) -> Result<Graph> {
+    pub fn finish(mut self) -> Result<Graph> {
         if self.outputs.is_empty() {
             return Err(Error::invalid("graph: outputs", "at least one", "none"));
         }
         self.nodes.check_symbols(&self.inputs)?;
+        self.nodes.list.shrink_to_fit();
+        drop((self.names, self.templates));
         Ok(Graph::new(self.name, self.nodes, self.inputs, self.outputs))
     }
 
@@ -291,11 +293,11 @@ impl GraphBuilder {
 
     fn push_op(&mut self, op: Op, operands: Vec<u32>) -> Result<(NodeId, Vec<NodeId>)> {
         let known: Vec<usize> = operands.iter().map(|operand| *operand as usize).collect();
-        let outputs = infer::outputs(&op, &self.types(&known));
+        let outputs = infer::outputs(&op, &self.types(&known), &self.nodes.symbols);
         let mut outputs = match outputs {
             Ok(outputs) => outputs.into_iter(),
             Err(cause) => {
-                let node = self.push(Kind::Op(Arc::new(op)), operands, (DType::F32, Vec::new()))?;
+                let node = self.push(Kind::Op(Template::new(op)), operands, (DType::F32, Vec::new()))?;
                 return Err(self.refused(node, cause));
             }
         };
@@ -316,7 +318,10 @@ impl GraphBuilder {
         if index == NODES_MAX {
             return Err(Error::OutOfBounds { what: "graph: nodes", limit: NODES_MAX, got: NODES_MAX + 1 });
         }
-        self.nodes.list.push(Node { name: None, kind, operands: operands.into(), dtype, dims: dims.into() });
+        // Most nodes have the dimensions of their operand.
+        let operand = operands.first().map(|operand| &self.nodes.list[*operand as usize].dims);
+        let dims = operand.filter(|known| ***known == *dims).map_or_else(|| dims.into(), Arc::clone);
+        self.nodes.list.push(Node { name: None, kind, operands: operands.into(), dtype, dims });
         Ok(NodeId { index: index as u32, builder: self.builder })
     }
 

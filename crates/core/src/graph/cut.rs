@@ -24,11 +24,11 @@ const LEVELS_MAX: usize = 64;
 
 /// A graph in parts, for given sizes of its symbols.
 #[derive(Debug)]
-pub struct Parts {
+pub struct GraphParts {
     /// The parts, in an order in which they can run.
     pub parts: Vec<GraphPart>,
     /// The source of each output of the graph.
-    pub outputs: Vec<Source>,
+    pub outputs: Vec<TensorSource>,
 }
 
 /// One part: a complete graph.
@@ -37,7 +37,7 @@ pub struct GraphPart {
     /// The graph, without symbols.
     pub graph: Graph,
     /// The source of each input.
-    pub inputs: Vec<Source>,
+    pub inputs: Vec<TensorSource>,
     /// The device that runs the part.
     pub device: DeviceId,
     /// Why the first device does not run the part: the first op that it lacks, and its reason.
@@ -49,7 +49,7 @@ pub struct GraphPart {
 
 /// The source of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum TensorSource {
     /// The graph's input with this number.
     Input(usize),
     /// An output of a part.
@@ -62,9 +62,9 @@ pub enum Source {
 }
 
 /// A level, and the index of a device in the list. It identifies a part, and orders the parts.
-type Place = (usize, usize);
+type PartKey = (usize, usize);
 
-impl Parts {
+impl GraphParts {
     /// Cuts a graph for these devices. Each op goes to the first device for which `ask` answers
     /// yes. If there is none, the error names the node.
     pub fn new(
@@ -72,11 +72,11 @@ impl Parts {
         instance: &Instance,
         devices: &[DeviceId],
         ask: &dyn Fn(DeviceId, &Op) -> Support,
-    ) -> Result<Parts> {
+    ) -> Result<GraphParts> {
         let (owners, lacks) = owners(graph, instance, devices, ask)?;
         let places = places(graph, &owners)?;
         let last = places.iter().flatten().max().copied().unwrap_or((0, 0));
-        let mut nodes: BTreeMap<Place, Vec<usize>> = BTreeMap::from([(last, Vec::new())]);
+        let mut nodes: BTreeMap<PartKey, Vec<usize>> = BTreeMap::from([(last, Vec::new())]);
         for (node, place) in places.iter().enumerate() {
             place.iter().for_each(|place| nodes.entry(*place).or_default().push(node));
         }
@@ -101,7 +101,7 @@ impl Parts {
             cutting.made.get(node).copied().ok_or_else(missing)
         });
         let outputs = outputs.collect::<Result<_>>()?;
-        Ok(Parts { parts: cutting.parts, outputs })
+        Ok(GraphParts { parts: cutting.parts, outputs })
     }
 }
 
@@ -141,14 +141,14 @@ fn owners(
 }
 
 /// The place of each node. `None` for nodes of which each part has its own copy.
-fn places(graph: &Graph, owners: &[usize]) -> Result<Vec<Option<Place>>> {
-    let mut places: Vec<Option<Place>> = Vec::with_capacity(graph.nodes().len());
+fn places(graph: &Graph, owners: &[usize]) -> Result<Vec<Option<PartKey>>> {
+    let mut places: Vec<Option<PartKey>> = Vec::with_capacity(graph.nodes().len());
     for (index, node) in graph.nodes().iter().enumerate() {
         let before = || node.operands.iter().filter_map(|operand| places[*operand as usize]);
         let place = match &node.kind {
             Kind::Op(_) => {
                 let owner = owners[index];
-                let after = |(level, other): Place| level + usize::from(other != owner);
+                let after = |(level, other): PartKey| level + usize::from(other != owner);
                 Some((before().map(after).max().unwrap_or(0), owner))
             }
             _ => before().max(),
@@ -163,7 +163,7 @@ fn places(graph: &Graph, owners: &[usize]) -> Result<Vec<Option<Place>>> {
 }
 
 /// For each node, whether another part or the caller needs it.
-fn leaving(graph: &Graph, places: &[Option<Place>]) -> Vec<bool> {
+fn leaving(graph: &Graph, places: &[Option<PartKey>]) -> Vec<bool> {
     let mut leaving = vec![false; places.len()];
     for (index, node) in graph.nodes().iter().enumerate() {
         for operand in node.operands.iter().map(|operand| *operand as usize) {
@@ -177,24 +177,24 @@ fn leaving(graph: &Graph, places: &[Option<Place>]) -> Vec<bool> {
 struct Cutting<'a> {
     graph: &'a Graph,
     sizes: SymbolSizes,
-    places: &'a [Option<Place>],
+    places: &'a [Option<PartKey>],
     /// The sources of nodes that leave their part.
-    made: HashMap<usize, Source>,
+    made: HashMap<usize, TensorSource>,
     parts: Vec<GraphPart>,
 }
 
 /// A part under construction.
-struct Making {
+struct PartBuilder {
     builder: GraphBuilder,
     nodes: HashMap<usize, NodeId>,
-    inputs: Vec<Source>,
+    inputs: Vec<TensorSource>,
 }
 
 impl Cutting<'_> {
     /// Adds a part of these nodes, unless it has no outputs.
     fn part(
         &mut self,
-        place: Place,
+        place: PartKey,
         nodes: &[usize],
         outputs: &[usize],
         (device, lacks): (DeviceId, Option<String>),
@@ -203,14 +203,14 @@ impl Cutting<'_> {
             return Ok(());
         }
         let builder = Graph::builder(self.graph.name());
-        let mut making = Making { builder, nodes: HashMap::new(), inputs: Vec::new() };
+        let mut making = PartBuilder { builder, nodes: HashMap::new(), inputs: Vec::new() };
         for node in nodes {
             self.add(&mut making, *node, place)?;
         }
         for (number, node) in outputs.iter().enumerate() {
             self.provide(&mut making, *node, place)?;
             making.builder.output(&format!("y{number}"), making.nodes[node])?;
-            self.made.insert(*node, Source::Output { part: self.parts.len(), output: number });
+            self.made.insert(*node, TensorSource::Output { part: self.parts.len(), output: number });
         }
         let makes_output = self.graph.outputs().iter().any(|(_, node)| outputs.contains(node));
         let (graph, inputs) = (making.builder.finish()?, making.inputs);
@@ -219,7 +219,7 @@ impl Cutting<'_> {
     }
 
     /// Adds a node after its operands.
-    fn add(&self, making: &mut Making, index: usize, place: Place) -> Result<()> {
+    fn add(&self, making: &mut PartBuilder, index: usize, place: PartKey) -> Result<()> {
         let node = &self.graph.nodes()[index];
         for operand in &node.operands {
             self.provide(making, *operand as usize, place)?;
@@ -247,7 +247,7 @@ impl Cutting<'_> {
 
     /// Makes a node available in this part: computed here, as an input of the part, or as the
     /// part's own copy.
-    fn provide(&self, making: &mut Making, index: usize, place: Place) -> Result<()> {
+    fn provide(&self, making: &mut PartBuilder, index: usize, place: PartKey) -> Result<()> {
         // Missing nodes are added from the bottom up with an explicit stack, since a chain of views
         // may be long.
         let mut waiting = vec![index];
@@ -259,7 +259,7 @@ impl Cutting<'_> {
             let node = &self.graph.nodes()[index];
             let is_input = matches!(node.kind, Kind::Input);
             if is_input || self.places[index].is_some_and(|own| own != place) {
-                let port = self.graph.inputs().iter().position(|input| *input == index).map(Source::Input);
+                let port = self.graph.inputs().iter().position(|input| *input == index).map(TensorSource::Input);
                 let source = port.or_else(|| self.made.get(&index).copied());
                 let missing = || Error::invalid("graph: a part's input", "a node of an earlier part", index);
                 making.inputs.push(source.ok_or_else(missing)?);
@@ -290,7 +290,7 @@ impl GraphBuilder {
             Kind::Broadcast => one(self.broadcast(operands[0], &dims)),
             Kind::Permute(order) => one(self.permute(operands[0], order)),
             Kind::Slice { axis, start, end, step } => one(self.slice(operands[0], *axis, *start, *end, *step)),
-            Kind::Op(op) => self.copy_op(op, operands),
+            Kind::Op(op) => self.copy_op(&op.op(), operands),
             Kind::Input | Kind::Part(_) => Err(Error::invalid("graph: a part", "an op or a view", node.kind.name())),
         }
     }

@@ -4,6 +4,7 @@
 use super::dim::{Dim, SymbolSizes};
 use super::node::Nodes;
 use super::placeholder::placeholder;
+use super::refusal::in_symbols;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::op::{Describe, Op};
@@ -21,9 +22,12 @@ pub(super) fn samples(types: &[(DType, &[Dim])], sizes: &SymbolSizes) -> Result<
 }
 
 /// The output types of an op whose input tensors have these types, in the order of its parts.
-pub(super) fn outputs(op: &Op, types: &[(DType, &[Dim])]) -> Result<Vec<SymbolicType>> {
-    let [first, second] = SymbolSizes::SAMPLES.map(|sizes| sampled_outputs(op, types, &sizes));
-    let (first, second) = (first?, second?);
+/// Errors have the names of the symbols.
+pub(super) fn outputs(op: &Op, types: &[(DType, &[Dim])], symbols: &[String]) -> Result<Vec<SymbolicType>> {
+    let (first, second) = match SymbolSizes::SAMPLES.map(|sizes| sampled_outputs(op, types, &sizes)) {
+        [Err(first), Err(second)] => return Err(in_symbols(first, &second, symbols)),
+        [first, second] => (first?, second?),
+    };
     let depends = || {
         let expected = "output dimensions that are products of numbers and symbols";
         Error::invalid("graph: an op", expected, "one that depends on a symbol in another way; give it a number")

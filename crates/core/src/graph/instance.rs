@@ -1,10 +1,12 @@
 //! Instances: a graph with fixed symbol sizes, as a flat list of ops over placeholders.
 
 use std::any::Any;
+use std::collections::HashMap;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 use super::Graph;
-use super::cut::Parts;
+use super::cut::GraphParts;
 use super::dim::SymbolSizes;
 use super::node::{Kind, Node, Nodes};
 use super::placeholder::{fill_in, placeholder, slot_of, view_of};
@@ -26,23 +28,47 @@ const VERDICTS_MAX: usize = 32;
 const COMPILED_MAX: usize = 8;
 
 /// A cached value for a list of devices, or for a sort of device.
-type Made<K, V> = OnceBox<(K, Arc<V>)>;
+type CacheEntry<K, V> = OnceBox<(K, Arc<V>)>;
 
-/// The contents of one slot while an instance runs: a contiguous tensor.
-#[derive(Clone, Copy, Debug)]
+/// One slot while an instance runs: a contiguous tensor.
+#[derive(Clone, Debug)]
 pub struct Slot {
+    /// The source of the tensor.
+    pub origin: Origin,
+    contents: Arc<Contents>,
+}
+
+/// The contents of a slot. Slots of one type and shape may share them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Contents {
     /// Element type.
     pub dtype: DType,
     /// Shape. Placeholders may view the slot in other shapes.
     pub shape: Shape,
-    /// The source of the tensor.
-    pub origin: Origin,
 }
 
 impl Slot {
+    /// A slot of its own contents.
+    pub fn new(dtype: DType, shape: Shape, origin: Origin) -> Slot {
+        Slot { origin, contents: Arc::new(Contents { dtype, shape }) }
+    }
+
+    /// Gives the slot another shape.
+    pub fn set_shape(&mut self, shape: Shape) {
+        self.contents = Arc::new(Contents { shape, ..*self.contents });
+    }
+
     /// Number of bytes.
     pub fn len_bytes(&self) -> usize {
         self.shape.elements() * self.dtype.size_bytes()
+    }
+}
+
+impl Deref for Slot {
+    type Target = Contents;
+
+    fn deref(&self) -> &Contents {
+        &self.contents
     }
 }
 
@@ -65,7 +91,38 @@ pub struct Step {
     /// The op. Each of its tensors is a placeholder. Plans share unchanged ops with the instance.
     pub op: Arc<Op>,
     /// The slots of its outputs.
-    pub outputs: Vec<usize>,
+    pub outputs: Outputs,
+}
+
+/// The slots of a step's outputs, which follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outputs {
+    first: u32,
+    count: u32,
+}
+
+impl Outputs {
+    /// These slots.
+    pub fn new(slots: Range<usize>) -> Outputs {
+        Outputs { first: slots.start as u32, count: slots.len() as u32 }
+    }
+
+    /// The slots, in the order of the op's outputs.
+    pub fn iter(self) -> Range<usize> {
+        let first = self.first as usize;
+        first..first + self.count as usize
+    }
+
+    /// The slot of the first output.
+    pub fn first(self) -> Option<usize> {
+        self.iter().next()
+    }
+
+    /// Number of outputs.
+    #[allow(clippy::len_without_is_empty)] // Every op has an output.
+    pub fn len(self) -> usize {
+        self.count as usize
+    }
 }
 
 /// A graph with sizes for its symbols.
@@ -81,8 +138,8 @@ pub struct Instance {
     pub outputs: Vec<Tensor>,
     work: u64,
     verdicts: [OnceBox<(DeviceId, Support)>; VERDICTS_MAX],
-    parts: [Made<Box<[DeviceId]>, Parts>; VERDICTS_MAX],
-    compiled: [Made<u64, dyn Any + Send + Sync>; COMPILED_MAX],
+    parts: [CacheEntry<Box<[DeviceId]>, GraphParts>; VERDICTS_MAX],
+    compiled: [CacheEntry<u64, dyn Any + Send + Sync>; COMPILED_MAX],
 }
 
 impl Instance {
@@ -92,7 +149,8 @@ impl Instance {
         let nodes = graph.nodes();
         let ops = nodes.iter().filter(|node| matches!(node.kind, Kind::Op(_))).count();
         let (slots, steps) = (Vec::with_capacity(nodes.len()), Vec::with_capacity(ops));
-        let mut making = Making { slots, steps, values: Vec::with_capacity(nodes.len()) };
+        let (values, contents) = (Vec::with_capacity(nodes.len()), HashMap::new());
+        let mut making = InstanceBuilder { slots, steps, values, contents };
         let mut readers = readers(graph);
         let mut input = 0;
         for (index, node) in nodes.iter().enumerate() {
@@ -118,7 +176,7 @@ impl Instance {
         let verdicts = [const { OnceBox::new() }; VERDICTS_MAX];
         let parts = [const { OnceBox::new() }; VERDICTS_MAX];
         let compiled = [const { OnceBox::new() }; COMPILED_MAX];
-        let Making { mut slots, mut steps, .. } = making;
+        let InstanceBuilder { mut slots, mut steps, .. } = making;
         slots.shrink_to_fit();
         steps.shrink_to_fit();
         Ok(Instance { sizes: *sizes, slots, steps, outputs, work, verdicts, parts, compiled })
@@ -157,14 +215,14 @@ impl Instance {
     }
 
     /// The graph in parts for these devices, of which the first runs all that it can (see
-    /// [`Parts::new`]). The result for the first few lists is cached.
+    /// [`GraphParts::new`]). The result for the first few lists is cached.
     pub fn parts(
         &self,
         graph: &Graph,
         devices: &[DeviceId],
         ask: &dyn Fn(DeviceId, &Op) -> Support,
-    ) -> Result<Arc<Parts>> {
-        let make = || Parts::new(graph, self, devices, ask).map(Arc::new);
+    ) -> Result<Arc<GraphParts>> {
+        let make = || GraphParts::new(graph, self, devices, ask).map(Arc::new);
         kept(&self.parts, |known| **known == *devices, || devices.into(), make)
     }
 
@@ -198,7 +256,7 @@ impl Instance {
             fill_in(&mut op, &|slot| filled.get(slot)?.clone())?;
             let value = run(&op).map_err(|cause| graph.0.nodes.error(step.node, cause))?;
             for (slot, tensor) in step.outputs.iter().zip(value.tensors()) {
-                filled[*slot] = Some(tensor.clone());
+                filled[slot] = Some(tensor.clone());
             }
         }
         let missing = || Error::invalid("graph: an output", "a tensor", "nothing");
@@ -221,7 +279,7 @@ fn readers(graph: &Graph) -> Vec<usize> {
 
 /// The cached value under a key, or a new value, which is cached if there is a free slot.
 fn kept<K: Send + Sync, V: Send + Sync + ?Sized>(
-    places: &[Made<K, V>],
+    places: &[CacheEntry<K, V>],
     is_it: impl Fn(&K) -> bool,
     key: impl Fn() -> K,
     make: impl Fn() -> Result<Arc<V>>,
@@ -253,13 +311,15 @@ impl Node {
 }
 
 /// An instance under construction, with the tensors of all nodes so far.
-struct Making {
+struct InstanceBuilder {
     slots: Vec<Slot>,
     steps: Vec<Step>,
     values: Vec<Vec<Tensor>>,
+    /// The contents of slots so far. A large graph has few that differ.
+    contents: HashMap<Contents, Arc<Contents>>,
 }
 
-impl Making {
+impl InstanceBuilder {
     /// The tensors of a node: one, except for an op with several outputs.
     fn node(&mut self, index: usize, node: &Node, input: usize, sizes: &SymbolSizes) -> Result<Vec<Tensor>> {
         let shape = Nodes::shape(&node.dims, sizes)?;
@@ -277,7 +337,7 @@ impl Making {
             Kind::Slice { axis, start, end, step } => {
                 one(self.operand(node, 0)?.slice_step(*axis, *start, *end, *step))
             }
-            Kind::Op(op) => self.op(index, node, op),
+            Kind::Op(op) => self.op(index, node, op.op().into_owned()),
             Kind::Part(port) => {
                 let whole = node.operands.first().and_then(|operand| self.values.get(*operand as usize));
                 let part = whole.and_then(|values| values.get(*port)).cloned();
@@ -286,10 +346,10 @@ impl Making {
         }
     }
 
-    fn op(&mut self, index: usize, node: &Node, template: &Op) -> Result<Vec<Tensor>> {
+    /// Adds the step of an op, which is over placeholders of sample sizes.
+    fn op(&mut self, index: usize, node: &Node, mut op: Op) -> Result<Vec<Tensor>> {
         let operands: Vec<Tensor> =
             (0..node.operands.len()).map(|place| self.operand(node, place)).collect::<Result<_>>()?;
-        let mut op = template.clone();
         let mut operands = operands.into_iter();
         op.for_each_tensor_mut(&mut |tensor| {
             if let Some(operand) = operands.next() {
@@ -307,7 +367,7 @@ impl Making {
         let outputs = op.outputs()?;
         let tensors: Vec<Tensor> =
             outputs.into_iter().map(|(dtype, shape)| self.slot(dtype, shape, origin)).collect::<Result<_>>()?;
-        self.steps.push(Step { node, op: Arc::new(op), outputs: (first..self.slots.len()).collect() });
+        self.steps.push(Step { node, op: Arc::new(op), outputs: Outputs::new(first..self.slots.len()) });
         Ok(tensors)
     }
 
@@ -320,7 +380,9 @@ impl Making {
 
     fn slot(&mut self, dtype: DType, shape: Shape, origin: Origin) -> Result<Tensor> {
         let tensor = placeholder(dtype, shape, self.slots.len())?;
-        self.slots.push(Slot { dtype, shape, origin });
+        let contents = Contents { dtype, shape };
+        let contents = Arc::clone(self.contents.entry(contents).or_insert_with(|| Arc::new(contents)));
+        self.slots.push(Slot { origin, contents });
         Ok(tensor)
     }
 

@@ -17,7 +17,7 @@
 //!    and products that form attention may be computed as
 //!    [`Attention`](crate::op::compute::Attention) specifies; then a query whose scores are all -∞
 //!    gives zeros, not NaN.
-//! 5. A graph that no device can run whole is cut between devices ([`Parts`]).
+//! 5. A graph that no device can run whole is cut between devices ([`GraphParts`]).
 //! 6. A graph runs as the op [`RunGraph`](crate::op::graph::RunGraph). It caches the instances of
 //!    the sizes that it has met.
 
@@ -28,6 +28,7 @@ mod infer;
 mod instance;
 mod node;
 mod placeholder;
+mod refusal;
 mod rows;
 mod shorthands;
 mod templates;
@@ -40,11 +41,12 @@ use crate::once::OnceBox;
 use crate::tensor::Tensor;
 
 pub use builder::GraphBuilder;
-pub use cut::{GraphPart, Parts, Source};
+pub use cut::{GraphPart, GraphParts, TensorSource};
 pub use dim::{Dim, SYMBOLS_MAX, SymbolSizes};
-pub use instance::{Instance, Origin, Slot, Step};
+pub use instance::{Contents, Instance, Origin, Outputs, Slot, Step};
 pub use node::{Kind, Node, NodeId};
 pub use placeholder::{NOWHERE, fill_in, is_placeholder, placeholder, slot_of, view_of};
+pub use templates::Template;
 
 use node::Nodes;
 

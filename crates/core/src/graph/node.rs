@@ -5,10 +5,11 @@ use std::fmt::{self, Write};
 use std::sync::Arc;
 
 use super::dim::{Dim, SYMBOLS_MAX, SymbolSizes};
+use super::templates::Template;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::op::Op;
 use crate::op::compute::ComputeOp;
-use crate::op::{Describe, Op};
 use crate::shape::{RANK_MAX, Shape};
 use crate::tensor::Tensor;
 
@@ -30,8 +31,8 @@ pub struct Node {
     pub operands: Box<[u32]>,
     /// Element type.
     pub dtype: DType,
-    /// Dimensions.
-    pub dims: Box<[Dim]>,
+    /// Dimensions. Nodes of equal dimensions may share them.
+    pub dims: Arc<[Dim]>,
 }
 
 /// The source of a node.
@@ -59,9 +60,8 @@ pub enum Kind {
         step: usize,
     },
     /// The first output of an op. The op's tensors are placeholders of sample sizes, and the slot
-    /// of each is its index among the operands. Equal ops of one graph share one allocation, so
-    /// they can be compared by pointer.
-    Op(Arc<Op>),
+    /// of each is its index among the operands. Equal ops of one graph share one template.
+    Op(Template),
     /// A further output of the op that is the node's operand. 1 is the second output.
     Part(usize),
 }
@@ -195,12 +195,12 @@ impl Nodes {
     /// A hash of the structure that is the same in every process.
     pub(super) fn hash(&self, outputs: &[(String, usize)]) -> u64 {
         let mut hash = Fnv::default();
-        // Equal ops share one allocation, so each op is formatted once.
-        let mut ops: HashMap<*const Op, u64> = HashMap::new();
+        // Equal ops share one template, so each op is formatted once.
+        let mut ops: HashMap<usize, u64> = HashMap::new();
         for node in &self.list {
             let _ = match &node.kind {
                 Kind::Constant(_) => write!(hash, "const"),
-                Kind::Op(op) => write!(hash, "{:x}", ops.entry(Arc::as_ptr(op)).or_insert_with(|| op_hash(op))),
+                Kind::Op(op) => write!(hash, "{:x}", ops.entry(op.address()).or_insert_with(|| op_hash(&op.op()))),
                 kind => write!(hash, "{kind:?}"),
             };
             let _ = write!(hash, "{:?}{}{:?};", node.operands, node.dtype, node.dims);

@@ -38,7 +38,7 @@ fn keeps_rows(node: &Node, list: &[Node]) -> bool {
             Kind::Broadcast => operands().all(|operand| !is_row(operand) || operand.dims.len() == node.dims.len()),
             Kind::Permute(order) => order.first() == Some(&0),
             Kind::Slice { axis, .. } => *axis != 0,
-            Kind::Op(op) => op_keeps_rows(op, node, list),
+            Kind::Op(op) => op_keeps_rows(op.form(), node, list),
         }
 }
 

@@ -247,14 +247,14 @@ fn a_graph_is_cut_where_a_device_lacks_an_op() {
         }
     };
     let parts = instance.parts(&graph, &DEVICES[..2], &has(&[&["topk"], &[]])).unwrap();
-    let shape = |parts: &Parts| parts.parts.iter().map(|part| part.device.index).collect::<Vec<_>>();
+    let shape = |parts: &GraphParts| parts.parts.iter().map(|part| part.device.index).collect::<Vec<_>>();
     assert_eq!(shape(&parts), [0, 1, 0]);
     let reason = parts.parts[1].lacks.as_ref().unwrap();
     assert!(reason.contains("topk") && reason.contains("no kernel") && parts.parts[1].graph.nodes().len() == 3);
     assert!(parts.parts[0].lacks.is_none() && parts.parts[2].lacks.is_none());
     assert_eq!(parts.parts.iter().map(|part| part.makes_output).collect::<Vec<_>>(), [false, true, true]);
-    assert_eq!(parts.parts[0].inputs, [Source::Input(0)]);
-    assert_eq!(parts.outputs[1], Source::Output { part: 1, output: 1 });
+    assert_eq!(parts.parts[0].inputs, [TensorSource::Input(0)]);
+    assert_eq!(parts.outputs[1], TensorSource::Output { part: 1, output: 1 });
     assert_eq!(parts.outputs.len(), 3);
     let again = instance.parts(&graph, &DEVICES[..2], &has(&[&[], &[]])).unwrap();
     assert!(Arc::ptr_eq(&parts, &again), "kept for the devices");

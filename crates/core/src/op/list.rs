@@ -201,7 +201,7 @@ domains! {
         Hkdf(secret) => Messages, Messages::from_value;
         Hmac(secret) => Messages, Messages::from_value;
         Open(secret) => Messages, Messages::from_value;
-        Seal(secret) => Sealed, Sealed::from_value;
+        Seal(secret) => SealedMessages, SealedMessages::from_value;
         Sign(secret) => Messages, Messages::from_value;
         Verify(secret) => Vec<bool>, Verify::verdicts;
     }

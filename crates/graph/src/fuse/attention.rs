@@ -20,18 +20,18 @@ use panoply_core::{DType, Describe, Op, Shape, Tensor, bf16, f16};
 use super::changes::{Change, changes};
 use crate::Facts;
 use crate::views::{is_whole, reshaped, through};
-use crate::work::Work;
+use crate::work::Rewrite;
 
 /// The most maps between two of the three ops: a cast, a factor, a mask and a cast, each twice.
 const MAPS_MAX: usize = 8;
 
-pub(crate) fn run(work: &mut Work, graph: &Graph, facts: &Facts) {
+pub(crate) fn run(work: &mut Rewrite, graph: &Graph, facts: &Facts) {
     if facts.attention_elements_max == 0 {
         return;
     }
     for step in 0..work.steps.len() {
         let found = Search { work, graph }.attention(step, facts);
-        if let Some(Found { op, taken }) = found {
+        if let Some(AttentionMatch { op, taken }) = found {
             work.replace(step, Op::Compute(ComputeOp::Attention(op)));
             // From the last to the first: each has no reader after the removal of the next one.
             taken.into_iter().for_each(|step| work.remove_if_unread(step));
@@ -40,7 +40,7 @@ pub(crate) fn run(work: &mut Work, graph: &Graph, facts: &Facts) {
 }
 
 /// An attention op, and the steps that it replaces, from the last to the first.
-struct Found {
+struct AttentionMatch {
     op: Attention,
     taken: Vec<usize>,
 }
@@ -55,13 +55,13 @@ struct Way {
 }
 
 struct Search<'a> {
-    work: &'a Work,
+    work: &'a Rewrite,
     graph: &'a Graph,
 }
 
 impl Search<'_> {
     /// The attention that ends with this step.
-    fn attention(&self, step: usize, facts: &Facts) -> Option<Found> {
+    fn attention(&self, step: usize, facts: &Facts) -> Option<AttentionMatch> {
         let last = plain_product(self.work.op(step)?).filter(|last| last.alpha == 1.0 && !last.transpose_a)?;
         let weights = self.way(&last.a, step, |op| matches!(op, ComputeOp::Softmax(_)), MAPS_MAX)?;
         let Op::Compute(ComputeOp::Softmax(Softmax { input, axis, is_log: false })) = self.work.op(weights.origin)?
@@ -94,7 +94,7 @@ impl Search<'_> {
         if let Some(addend) = addend {
             op = self.masked(op, &batch.matrices(&addend)?)?;
         }
-        fits(&op, facts, last.output_shape().ok()?.elements()).then_some(Found { op, taken })
+        fits(&op, facts, last.output_shape().ok()?.elements()).then_some(AttentionMatch { op, taken })
     }
 
     /// The path of a value back to a wanted op, over at most `maps_max` maps. Each value on the

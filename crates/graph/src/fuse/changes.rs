@@ -7,7 +7,7 @@ use panoply_core::op::compute::{Activation, Map};
 use panoply_core::{DType, Tensor, bf16, f16};
 
 use crate::views::is_same;
-use crate::work::Work;
+use crate::work::Rewrite;
 
 /// One change that a map applies to a result.
 pub(super) enum Change<'a> {
@@ -31,7 +31,7 @@ impl Change<'_> {
 
 /// The changes that a map applies to its input `result`, in order. `None` if the map is anything
 /// else.
-pub(super) fn changes<'a>(work: &Work, graph: &Graph, map: &'a Map, result: &Tensor) -> Option<Vec<Change<'a>>> {
+pub(super) fn changes<'a>(work: &Rewrite, graph: &Graph, map: &'a Map, result: &Tensor) -> Option<Vec<Change<'a>>> {
     let program = map.program().ok()?;
     let inputs: Vec<&Tensor> = map.inputs().collect();
     let is_result = |node: &Node| matches!(node, Node::Input(index) if is_same(inputs[*index as usize], result));
@@ -83,7 +83,7 @@ fn only_reader(program: &Program, node: u32) -> Option<u32> {
 }
 
 /// The value of a constant tensor of one element.
-fn number(work: &Work, graph: &Graph, tensor: &Tensor) -> Option<f64> {
+fn number(work: &Rewrite, graph: &Graph, tensor: &Tensor) -> Option<f64> {
     let slot = &work.slots[slot_of(tensor)?];
     let Origin::Constant(node) = slot.origin else { return None };
     let constant = graph.nodes()[node].constant().filter(|constant| constant.elements() == 1)?;

@@ -6,9 +6,9 @@ use panoply_core::op::compute::ComputeOp;
 use panoply_core::{Op, Tensor};
 
 use crate::views::through;
-use crate::work::Work;
+use crate::work::Rewrite;
 
-pub(crate) fn run(work: &mut Work) {
+pub(crate) fn run(work: &mut Rewrite) {
     for step in 0..work.steps.len() {
         let Some(op) = work.op(step) else { continue };
         // A single pass over an op's tensors collects the views of all its copies.
@@ -37,7 +37,7 @@ pub(crate) fn run(work: &mut Work) {
 }
 
 /// The view behind the copy that a tensor reads, and the step that makes the copy.
-fn behind(work: &Work, tensor: &Tensor) -> Option<(Tensor, usize)> {
+fn behind(work: &Rewrite, tensor: &Tensor) -> Option<(Tensor, usize)> {
     let slot = slot_of(tensor)?;
     let copy = work.maker(slot)?;
     let source = copied(work.op(copy)?)?;

@@ -14,18 +14,18 @@ use panoply_core::{Describe, Op, Tensor};
 
 use crate::Facts;
 use crate::views::{is_same, is_whole, reshaped, through};
-use crate::work::Work;
+use crate::work::Rewrite;
 
 /// The most nodes of two expressions together in the first round.
 const FIRST_ROUND_NODES_MAX: usize = 24;
 
-pub(crate) fn run(work: &mut Work, facts: &Facts) {
+pub(crate) fn run(work: &mut Rewrite, facts: &Facts) {
     join(work, facts, FIRST_ROUND_NODES_MAX);
     join(work, facts, usize::MAX);
 }
 
 /// Fuses maps with their makers while both expressions have at most `nodes_max` nodes together.
-fn join(work: &mut Work, facts: &Facts, nodes_max: usize) {
+fn join(work: &mut Rewrite, facts: &Facts, nodes_max: usize) {
     for step in 0..work.steps.len() {
         while let Some((map, maker)) = work.map(step).and_then(|map| fused(work, step, map, facts, nodes_max)) {
             work.replace(step, Op::Compute(ComputeOp::Map(map)));
@@ -35,7 +35,7 @@ fn join(work: &mut Work, facts: &Facts, nodes_max: usize) {
 }
 
 /// The map fused with the first of its makers for which that works, and that maker's step.
-fn fused(work: &Work, step: usize, map: &Map, facts: &Facts, nodes_max: usize) -> Option<(Map, usize)> {
+fn fused(work: &Rewrite, step: usize, map: &Map, facts: &Facts, nodes_max: usize) -> Option<(Map, usize)> {
     let nodes = map.program().ok()?.nodes().len();
     map.inputs().find_map(|input| {
         let maker = work.private_maker(input, step)?;
@@ -56,9 +56,9 @@ fn fused(work: &Work, step: usize, map: &Map, facts: &Facts, nodes_max: usize) -
 }
 
 /// The map with the maker of one of its inputs inlined.
-fn taken_in(work: &Work, maker: usize, map: &Map, input: &Tensor, facts: &Facts) -> Option<Map> {
+fn taken_in(work: &Rewrite, maker: usize, map: &Map, input: &Tensor, facts: &Facts) -> Option<Map> {
     let shape = map.output_shape().ok()?;
-    let inlined = Inlined::new(work, maker, input, facts)?;
+    let inlined = InlinedMap::new(work, maker, input, facts)?;
     let slot = slot_of(input);
     // Every other view of the same slot would need the expression again.
     if map.inputs().any(|other| slot_of(other) == slot && !is_same(other, input)) {
@@ -84,15 +84,15 @@ fn in_shape_of(maker: &Map, map: &Map, input: &Tensor) -> Option<(Map, Tensor)> 
 }
 
 /// The expression of an inlined map, and its inputs through the reader's view.
-pub(super) struct Inlined<'a> {
+pub(super) struct InlinedMap<'a> {
     program: &'a Program,
     inputs: Vec<Tensor>,
 }
 
-impl<'a> Inlined<'a> {
+impl<'a> InlinedMap<'a> {
     /// The map of a step, through a view of its output. `None` if the step is not a map, or if
     /// strides cannot express the composed view.
-    pub(super) fn new(work: &'a Work, maker: usize, view: &Tensor, facts: &Facts) -> Option<Inlined<'a>> {
+    pub(super) fn new(work: &'a Rewrite, maker: usize, view: &Tensor, facts: &Facts) -> Option<InlinedMap<'a>> {
         let map = work.map(maker)?;
         let program = map.program().ok()?;
         let shape = map.output_shape().ok()?;
@@ -101,7 +101,7 @@ impl<'a> Inlined<'a> {
             return None;
         }
         let inputs = map.inputs().map(|input| through(view, &shape, input)).collect::<Option<Vec<_>>>()?;
-        (!inputs.is_empty()).then_some(Inlined { program, inputs })
+        (!inputs.is_empty()).then_some(InlinedMap { program, inputs })
     }
 
     /// `reader` with its inputs equal to `view` replaced by this expression, and the inputs of

@@ -9,13 +9,13 @@ use panoply_core::{DType, Describe, Op, Shape, Strides, Tensor};
 use super::changes::{Change, changes};
 use crate::Facts;
 use crate::views::{is_same, is_whole};
-use crate::work::Work;
+use crate::work::Rewrite;
 
 /// For more 16-bit sums than this, writing them in f32 for the function that follows takes longer
 /// than a separate map on rounded sums.
 const ROUNDED_LATE_MAX: usize = 1 << 20;
 
-pub(crate) fn run(work: &mut Work, graph: &Graph, facts: &Facts) {
+pub(crate) fn run(work: &mut Rewrite, graph: &Graph, facts: &Facts) {
     for step in 0..work.steps.len() {
         if let Some((op, maker)) = work.map(step).and_then(|map| absorbed(work, graph, step, map, facts)) {
             pass_order_on(work, maker, step);
@@ -26,15 +26,15 @@ pub(crate) fn run(work: &mut Work, graph: &Graph, facts: &Facts) {
 }
 
 /// Copies the layout of a step's output to the step that replaces it.
-pub(super) fn pass_order_on(work: &mut Work, from: usize, to: usize) {
-    let slot = |step: usize| work.steps[step].as_ref().and_then(|step| step.outputs.first().copied());
+pub(super) fn pass_order_on(work: &mut Rewrite, from: usize, to: usize) {
+    let slot = |step: usize| work.steps[step].as_ref().and_then(|step| step.outputs.first());
     if let (Some(from), Some(to)) = (slot(from), slot(to)) {
         work.orders[to] = work.orders[from];
     }
 }
 
 /// The product or convolution that a map reads, with the whole map fused into it, and its step.
-fn absorbed(work: &Work, graph: &Graph, step: usize, map: &Map, facts: &Facts) -> Option<(Op, usize)> {
+fn absorbed(work: &Rewrite, graph: &Graph, step: usize, map: &Map, facts: &Facts) -> Option<(Op, usize)> {
     map.inputs().find_map(|input| {
         let maker = work.private_maker(input, step)?;
         let slot = slot_of(input)?;
@@ -88,9 +88,9 @@ fn absorbed(work: &Work, graph: &Graph, step: usize, map: &Map, facts: &Facts) -
 
 /// Whether the sum made by a map of 16-bit numbers is read by a norm alone. The norm adds while it
 /// reads; a product that adds would have to keep its sums in f32 first.
-fn norm_takes_it(work: &Work, step: usize, map: &Map, facts: &Facts) -> bool {
+fn norm_takes_it(work: &Rewrite, step: usize, map: &Map, facts: &Facts) -> bool {
     let reader = || {
-        let slot = *work.steps[step].as_ref()?.outputs.first()?;
+        let slot = work.steps[step].as_ref()?.outputs.first()?;
         match work.op(work.only_reader(slot)?)? {
             Op::Compute(ComputeOp::LayerNorm(op)) => Some(op),
             _ => None,

@@ -8,13 +8,13 @@ use panoply_core::{Op, Tensor};
 use super::copies::copied;
 use crate::Facts;
 use crate::plan::Order;
-use crate::work::Work;
+use crate::work::Rewrite;
 
 /// The memory order of attention's output axes (batch, heads, rows, columns) with the heads of a
 /// row next to each other.
 pub const HEADS_INSIDE: Order = [0, 2, 1, 3];
 
-pub(crate) fn run(work: &mut Work, facts: &Facts) {
+pub(crate) fn run(work: &mut Rewrite, facts: &Facts) {
     if !facts.joins_heads {
         return;
     }
@@ -24,19 +24,19 @@ pub(crate) fn run(work: &mut Work, facts: &Facts) {
         {
             work.replace(copy, op);
             work.remove(step);
-            work.orders[slot] = Some(HEADS_INSIDE);
+            work.orders[slot] = Some(&HEADS_INSIDE);
         }
     }
 }
 
 /// The step that only moves the heads of this step's attention next to each other, and its slot.
-fn copy_behind(work: &Work, step: usize) -> Option<(usize, usize)> {
+fn copy_behind(work: &Rewrite, step: usize) -> Option<(usize, usize)> {
     let Op::Compute(ComputeOp::Attention(_)) = work.op(step)? else { return None };
-    let slot = *work.steps[step].as_ref()?.outputs.first()?;
+    let slot = work.steps[step].as_ref()?.outputs.first()?;
     let shape = work.slots[slot].shape;
     let copy = work.only_reader(slot)?;
     let view = copied(work.op(copy)?).filter(|view| slot_of(view) == Some(slot))?;
-    let target = *work.steps[copy].as_ref()?.outputs.first()?;
+    let target = work.steps[copy].as_ref()?.outputs.first()?;
     let [batch, heads, rows, columns] = <[usize; 4]>::try_from(shape.dims()).ok()?;
     let steps = [heads * rows * columns, columns, rows * columns, 1].map(|step| step as isize);
     let lies = |view: &Tensor| {

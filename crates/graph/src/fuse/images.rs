@@ -15,7 +15,7 @@ use crate::Facts;
 use crate::fold::steps_of_constants;
 use crate::plan::Order;
 use crate::views::is_whole;
-use crate::work::Work;
+use crate::work::Rewrite;
 
 /// The memory order of the axes of a channels-last image. `BACK` is the inverse permutation.
 pub const CHANNELS_LAST: Order = [0, 2, 3, 1];
@@ -26,14 +26,14 @@ const GROUP: usize = 8;
 /// most lanes idle. That pays off only if the image would have to be permuted otherwise.
 const FILTERS_MIN: usize = 12;
 
-pub(crate) fn run(work: &mut Work, facts: &Facts) {
+pub(crate) fn run(work: &mut Rewrite, facts: &Facts) {
     if !facts.channels_last && !facts.channels_last_f32 {
         return;
     }
     let (readers, once) = (work.all_readers(), steps_of_constants(work));
     for step in (0..work.steps.len()).filter(|step| !once[*step]) {
         let Some(turned) = turned(work, step, facts) else { continue };
-        let Some(slot) = work.steps[step].as_ref().and_then(|step| step.outputs.first().copied()) else { continue };
+        let Some(slot) = work.steps[step].as_ref().and_then(|step| step.outputs.first()) else { continue };
         if work.is_output(slot) {
             continue;
         }
@@ -41,20 +41,20 @@ pub(crate) fn run(work: &mut Work, facts: &Facts) {
         let Some(lies) = Shape::new(CHANNELS_LAST.map(|axis| old[axis])).ok() else { continue };
         let Ok(memory) = placeholder(work.slots[slot].dtype, lies, slot) else { continue };
         let Ok(seen) = memory.permute(&BACK) else { continue };
-        let own: &[usize] = readers.get(slot).map_or(&[], Vec::as_slice);
+        let own = readers.get(slot).unwrap_or_default();
         if !work.can_see(slot, own, &old, &seen) {
             continue;
         }
         let Some((op, order)) = turned.into_op(work, step) else { continue };
         work.replace(step, op);
-        work.slots[slot].shape = lies;
+        work.slots[slot].set_shape(lies);
         work.orders[slot] = order;
-        own.iter().for_each(|reader| work.see(*reader, slot, &old, &seen));
+        own.iter().for_each(|reader| work.see(*reader as usize, slot, &old, &seen));
     }
 }
 
 /// The replacement of a step whose output becomes channels-last.
-enum Turned {
+enum ChannelsLastStep {
     /// The same op, with channels-last output.
     Ordered(Op),
     /// The same convolution, with channels-last weights.
@@ -63,32 +63,32 @@ enum Turned {
     Plain(Op),
 }
 
-impl Turned {
-    fn into_op(self, work: &mut Work, step: usize) -> Option<(Op, Option<Order>)> {
+impl ChannelsLastStep {
+    fn into_op(self, work: &mut Rewrite, step: usize) -> Option<(Op, Option<&'static Order>)> {
         match self {
-            Turned::Ordered(op) => Some((op, Some(CHANNELS_LAST))),
-            Turned::Plain(op) => Some((op, None)),
-            Turned::Convolution(mut op) => {
+            ChannelsLastStep::Ordered(op) => Some((op, Some(&CHANNELS_LAST))),
+            ChannelsLastStep::Plain(op) => Some((op, None)),
+            ChannelsLastStep::Convolution(mut op) => {
                 // Fewer channels are padded with zeros by the device.
                 if op.weights.shape()[1] >= GROUP {
                     op.weights = turned_weights(work, step, &op.weights)?;
                 }
-                Some((conv2d(op), Some(CHANNELS_LAST)))
+                Some((conv2d(op), Some(&CHANNELS_LAST)))
             }
         }
     }
 }
 
-fn turned(work: &Work, step: usize, facts: &Facts) -> Option<Turned> {
+fn turned(work: &Rewrite, step: usize, facts: &Facts) -> Option<ChannelsLastStep> {
     let Op::Compute(op) = work.op(step)? else { return None };
     match op {
         ComputeOp::Conv2d(op) if op.input.dtype() == DType::F32 => {
-            (facts.channels_last_f32 && is_for_lanes(work, op)).then(|| Turned::Ordered(conv2d(op.clone())))
+            (facts.channels_last_f32 && is_for_lanes(work, op)).then(|| ChannelsLastStep::Ordered(conv2d(op.clone())))
         }
         ComputeOp::Conv2d(op) if facts.channels_last => convolution(work, op),
-        ComputeOp::Pool2d(op) if is_channels_last(&op.input) => pool(op, facts).map(Turned::Ordered),
-        ComputeOp::Kernel(op) if facts.channels_last_f32 => kernel(op).map(Turned::Plain),
-        ComputeOp::Map(op) => map(op).map(Turned::Plain),
+        ComputeOp::Pool2d(op) if is_channels_last(&op.input) => pool(op, facts).map(ChannelsLastStep::Ordered),
+        ComputeOp::Kernel(op) if facts.channels_last_f32 => kernel(op).map(ChannelsLastStep::Plain),
+        ComputeOp::Map(op) => map(op).map(ChannelsLastStep::Plain),
         _ => None,
     }
 }
@@ -158,14 +158,14 @@ fn conv2d(op: Conv2d) -> Op {
 }
 
 /// Whether weights are a whole constant.
-fn is_constant(work: &Work, weights: &Tensor) -> bool {
+fn is_constant(work: &Rewrite, weights: &Tensor) -> bool {
     let slot = slot_of(weights).and_then(|slot| work.slots.get(slot));
     slot.is_some_and(|slot| matches!(slot.origin, Origin::Constant(_)) && is_whole(weights, slot.shape.elements()))
 }
 
 /// Whether an f32 convolution should use vector lanes for filters. Each filter has to read all
 /// channels, or one channel of its own.
-fn is_for_lanes(work: &Work, op: &Conv2d) -> bool {
+fn is_for_lanes(work: &Rewrite, op: &Conv2d) -> bool {
     op.conv_shape().is_ok_and(|shape| {
         let is_depthwise = shape.groups == shape.channels && shape.channels == shape.filters;
         let is_turned = shape.taps() == 1 && !op.input.is_contiguous() && has_channels_side_by_side(&op.input);
@@ -174,7 +174,7 @@ fn is_for_lanes(work: &Work, op: &Conv2d) -> bool {
     })
 }
 
-fn convolution(work: &Work, op: &Conv2d) -> Option<Turned> {
+fn convolution(work: &Rewrite, op: &Conv2d) -> Option<ChannelsLastStep> {
     let shape = op.conv_shape().ok()?;
     let is_constant = is_constant(work, &op.weights);
     let fits = shape.filters.is_multiple_of(GROUP) && (shape.channels.is_multiple_of(GROUP) || shape.channels < GROUP);
@@ -183,7 +183,7 @@ fn convolution(work: &Work, op: &Conv2d) -> Option<Turned> {
     }
     let is_product = shape.taps() == 1 && shape.stride == [1, 1] && shape.padding == [0; 4];
     if !is_product || !is_channels_last(&op.input) {
-        return Some(Turned::Convolution(op.clone()));
+        return Some(ChannelsLastStep::Convolution(op.clone()));
     }
     let strides = Strides::new([1, shape.channels as isize]).ok()?;
     let sizes = Shape::new([shape.channels, shape.filters]).ok()?;
@@ -192,16 +192,16 @@ fn convolution(work: &Work, op: &Conv2d) -> Option<Turned> {
     let product = MatMul::new(&op.input.permute(&CHANNELS_LAST).ok()?, &weights).activation(op.activation);
     let product = MatMul { bias: op.bias.clone(), ..product };
     product.validate().ok()?;
-    Some(Turned::Plain(Op::Compute(ComputeOp::MatMul(product))))
+    Some(ChannelsLastStep::Plain(Op::Compute(ComputeOp::MatMul(product))))
 }
 
 /// The channels-last weights, made once.
-fn turned_weights(work: &mut Work, step: usize, weights: &Tensor) -> Option<Tensor> {
+fn turned_weights(work: &mut Rewrite, step: usize, weights: &Tensor) -> Option<Tensor> {
     let view = weights.permute(&CHANNELS_LAST).ok()?;
     let copy = Map::with_program(&Expr::input(0).finish().ok()?, &[&view]);
     copy.validate().ok()?;
     let (node, shape) = (work.steps[step].as_ref()?.node, *view.shape());
-    let slot = Slot { dtype: weights.dtype(), shape, origin: Origin::Step(0) };
+    let slot = Slot::new(weights.dtype(), shape, Origin::Step(0));
     let slot = work.push_once(node, Op::Compute(ComputeOp::Map(copy)), slot);
     placeholder(weights.dtype(), shape, slot).ok()?.permute(&BACK).ok()
 }

@@ -9,10 +9,10 @@ use panoply_core::graph::{Graph, Origin, Slot, placeholder, slot_of};
 use panoply_core::op::compute::{Activation, ComputeOp, Map, MatMul, Precision};
 use panoply_core::{DType, Describe, Op, Shape, Tensor};
 
-use crate::Facts;
-use crate::plan::Joined;
+use crate::plan::Concatenation;
 use crate::views::{is_same, is_whole};
-use crate::work::Work;
+use crate::work::Rewrite;
+use crate::{Facts, Lists};
 
 /// The most products that are joined, and the most columns of them together.
 const MEMBERS_MAX: usize = 8;
@@ -22,7 +22,7 @@ const DISTANCE_MAX: usize = 64;
 /// A convolution library takes 16-bit weights whose rows and columns are multiples of this.
 const GROUP: usize = 8;
 
-pub(crate) fn run(work: &mut Work, graph: &Graph, facts: &Facts) {
+pub(crate) fn run(work: &mut Rewrite, graph: &Graph, facts: &Facts) {
     if !facts.joins_heads {
         return;
     }
@@ -52,7 +52,7 @@ pub(crate) fn run(work: &mut Work, graph: &Graph, facts: &Facts) {
 
 /// Stores a product's constant column by column, once, if an epilogue follows that a convolution
 /// library fuses before it rounds. The library requires this weight layout.
-fn turn_weights(work: &mut Work, graph: &Graph, step: usize) -> Option<()> {
+fn turn_weights(work: &mut Rewrite, graph: &Graph, step: usize) -> Option<()> {
     let op = product(work, step)?;
     let follows = op.c.is_some() || matches!(op.activation, Activation::Relu | Activation::Gelu);
     let (_, b) = op.operands().ok()?;
@@ -66,7 +66,7 @@ fn turn_weights(work: &mut Work, graph: &Graph, step: usize) -> Option<()> {
     let copy = Map::with_program(&Expr::input(0).finish().ok()?, &[&turned]);
     copy.validate().ok()?;
     let (node, shape, dtype) = (work.steps[step].as_ref()?.node, *turned.shape(), b.dtype());
-    let slot = Slot { dtype, shape, origin: Origin::Step(0) };
+    let slot = Slot::new(dtype, shape, Origin::Step(0));
     let slot = work.push_once(node, Op::Compute(ComputeOp::Map(copy)), slot);
     (op.b, op.transpose_b) = (placeholder(dtype, shape, slot).ok()?.transpose().ok()?, false);
     work.replace(step, Op::Compute(ComputeOp::MatMul(op)));
@@ -85,7 +85,7 @@ struct Member {
 }
 
 impl Member {
-    fn goes_with(&self, work: &Work, other: &Member) -> bool {
+    fn goes_with(&self, work: &Rewrite, other: &Member) -> bool {
         let (Some(own), Some(their)) = (product(work, self.step), product(work, other.step)) else { return false };
         is_same(&own.a, &their.a)
             && self.axis == other.axis
@@ -95,7 +95,7 @@ impl Member {
     }
 }
 
-fn product(work: &Work, step: usize) -> Option<&MatMul> {
+fn product(work: &Rewrite, step: usize) -> Option<&MatMul> {
     match work.op(step)? {
         Op::Compute(ComputeOp::MatMul(op)) => Some(op),
         _ => None,
@@ -103,9 +103,9 @@ fn product(work: &Work, step: usize) -> Option<&MatMul> {
 }
 
 /// The product of a step, if it can be joined with others.
-fn member(work: &Work, graph: &Graph, step: usize) -> Option<Member> {
+fn member(work: &Rewrite, graph: &Graph, step: usize) -> Option<Member> {
     let op = product(work, step)?;
-    let slot = *work.steps[step].as_ref()?.outputs.first()?;
+    let slot = work.steps[step].as_ref()?.outputs.first()?;
     let is_float = matches!(op.a.dtype(), DType::F16 | DType::BF16 | DType::F32);
     let is_plain = op.c.is_none() && op.activation == Activation::None && op.precision == Precision::Full;
     if !is_float || !is_plain || op.a.shape().rank() < 2 || work.is_output(slot) || work.orders[slot].is_some() {
@@ -124,16 +124,16 @@ fn member(work: &Work, graph: &Graph, step: usize) -> Option<Member> {
 }
 
 /// The node of the host constant that a tensor covers entirely.
-fn constant(work: &Work, graph: &Graph, tensor: &Tensor) -> Option<usize> {
+fn constant(work: &Rewrite, graph: &Graph, tensor: &Tensor) -> Option<usize> {
     let slot = slot_of(tensor)?;
     let Origin::Constant(node) = work.slots[slot].origin else { return None };
-    let is_plain = work.parts[slot].is_none() && is_whole(tensor, work.slots[slot].shape.elements());
+    let is_plain = !work.parts.contains_key(&slot) && is_whole(tensor, work.slots[slot].shape.elements());
     let constant = graph.nodes()[node].constant()?;
     (is_plain && constant.host_bytes().is_ok() && constant.shape() == tensor.shape()).then_some(node)
 }
 
 /// Replaces the first product by the joined one, and removes the others.
-fn join(work: &mut Work, members: &[Member], readers: &[Vec<usize>]) -> Option<()> {
+fn join(work: &mut Rewrite, members: &[Member], readers: &Lists) -> Option<()> {
     let first = &members[0];
     let mut op = product(work, first.step)?.clone();
     let columns: usize = members.iter().map(|member| member.columns).sum();
@@ -156,26 +156,26 @@ fn join(work: &mut Work, members: &[Member], readers: &[Vec<usize>]) -> Option<(
     let sizes = if first.axis == 1 { [inner, columns] } else { [columns, inner] };
     let dtype = op.a.dtype();
     let nodes = members.iter().map(|member| member.weights).collect();
-    let weights = joined(work, Joined { nodes, axis: first.axis }, dtype, Shape::new(sizes).ok()?)?;
+    let weights = joined(work, Concatenation { nodes, axis: first.axis }, dtype, Shape::new(sizes).ok()?)?;
     op.transpose_b = false;
     op.b = if first.axis == 1 { weights } else { weights.transpose().ok()? };
     if let Some(nodes) = members.iter().map(|member| member.bias).collect::<Option<Vec<usize>>>() {
-        op.bias = Some(joined(work, Joined { nodes, axis: 0 }, dtype, Shape::new([columns]).ok()?)?);
+        op.bias = Some(joined(work, Concatenation { nodes, axis: 0 }, dtype, Shape::new([columns]).ok()?)?);
     }
     op.validate().ok()?;
     work.replace(first.step, Op::Compute(ComputeOp::MatMul(op)));
     for ((member, old), seen) in members.iter().zip(&old).zip(&seen) {
-        readers[member.slot].iter().for_each(|reader| work.see(*reader, member.slot, old, seen));
+        readers.of(member.slot).for_each(|reader| work.see(reader, member.slot, old, seen));
     }
     members[1..].iter().for_each(|member| work.remove(member.step));
-    work.slots[first.slot].shape = wide;
+    work.slots[first.slot].set_shape(wide);
     Some(())
 }
 
 /// A slot for several constants, as a tensor.
-fn joined(work: &mut Work, joined: Joined, dtype: DType, shape: Shape) -> Option<Tensor> {
+fn joined(work: &mut Rewrite, joined: Concatenation, dtype: DType, shape: Shape) -> Option<Tensor> {
     let origin = Origin::Constant(*joined.nodes.first()?);
-    let slot = work.new_slot(Slot { dtype, shape, origin });
-    work.parts[slot] = Some(Arc::new(joined));
+    let slot = work.new_slot(Slot::new(dtype, shape, origin));
+    work.parts.insert(slot, Arc::new(joined));
     placeholder(dtype, shape, slot).ok()
 }

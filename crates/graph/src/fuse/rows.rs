@@ -6,15 +6,15 @@ use panoply_core::graph::slot_of;
 use panoply_core::op::compute::{ComputeOp, LayerNorm, Map, Reduce, Reduction, RowFunction, RowMap, Softmax};
 use panoply_core::{DType, Describe, Op, Shape, Tensor};
 
-use super::elementwise::{Inlined, place};
+use super::elementwise::{InlinedMap, place};
 use super::images::is_channels_last;
 use crate::Facts;
 use crate::views::{is_whole, reshaped};
-use crate::work::Work;
+use crate::work::Rewrite;
 
-pub(crate) fn run(work: &mut Work, facts: &Facts) {
+pub(crate) fn run(work: &mut Rewrite, facts: &Facts) {
     for step in 0..work.steps.len() {
-        let Some(rows) = work.op(step).and_then(|op| Rows::of(op, facts)) else { continue };
+        let Some(rows) = work.op(step).and_then(|op| RowMatch::of(op, facts)) else { continue };
         let (rows, before) = rows.with_before(work, step, facts);
         let (rows, after) = rows.with_after(work, step, facts);
         if before.is_none() && after.is_none() {
@@ -31,7 +31,7 @@ pub(crate) fn run(work: &mut Work, facts: &Facts) {
 }
 
 /// A row function with the expressions before and after it.
-struct Rows {
+struct RowMatch {
     function: RowFunction,
     before: Program,
     inputs: Vec<Tensor>,
@@ -42,9 +42,9 @@ struct Rows {
     inputs_max: usize,
 }
 
-impl Rows {
+impl RowMatch {
     /// The op as a row function, if it works on the last axes of floats.
-    fn of(op: &Op, facts: &Facts) -> Option<Rows> {
+    fn of(op: &Op, facts: &Facts) -> Option<RowMatch> {
         let Op::Compute(op) = op else { return None };
         let (function, input, axes) = match op {
             ComputeOp::Softmax(Softmax { input, axis, is_log }) if axis + 1 == input.shape().rank() => {
@@ -72,15 +72,15 @@ impl Rows {
             _ => (identity.clone(), Vec::new()),
         };
         let inputs_max = facts.row_inputs_max.min(INPUTS_MAX as usize - 1);
-        Some(Rows { function, before: identity, inputs: input, after, more, shape, inputs_max })
+        Some(RowMatch { function, before: identity, inputs: input, after, more, shape, inputs_max })
     }
 
     /// Fuses the map that makes the rows. Returns its step too.
-    fn with_before(mut self, work: &Work, step: usize, facts: &Facts) -> (Rows, Option<usize>) {
+    fn with_before(mut self, work: &Rewrite, step: usize, facts: &Facts) -> (RowMatch, Option<usize>) {
         let view = self.inputs[0].clone();
         let taken = work.private_maker(&view, step).and_then(|maker| {
             let is_read_twice = self.more.iter().any(|tensor| slot_of(tensor) == slot_of(&view));
-            let inlined = Inlined::new(work, maker, &view, facts).filter(|_| !is_read_twice)?;
+            let inlined = InlinedMap::new(work, maker, &view, facts).filter(|_| !is_read_twice)?;
             let (program, inputs) = inlined.into_program(&self.before, self.inputs.iter(), &view)?;
             (inputs.len() + self.more.len() <= self.inputs_max).then_some((program, inputs, maker))
         });
@@ -94,7 +94,7 @@ impl Rows {
     }
 
     /// Fuses the map that reads the result. Returns its step too.
-    fn with_after(mut self, work: &Work, step: usize, facts: &Facts) -> (Rows, Option<usize>) {
+    fn with_after(mut self, work: &Rewrite, step: usize, facts: &Facts) -> (RowMatch, Option<usize>) {
         let taken = self.reader(work, step).and_then(|(reader, map)| {
             let (after, more) = self.composed(work, step, map)?;
             let fits = after.nodes().len() <= facts.map_nodes_max && self.inputs.len() + more.len() <= self.inputs_max;
@@ -110,16 +110,16 @@ impl Rows {
     }
 
     /// The map that is the only reader of the result.
-    fn reader<'w>(&self, work: &'w Work, step: usize) -> Option<(usize, &'w Map)> {
-        let slot = *work.steps[step].as_ref()?.outputs.first()?;
+    fn reader<'w>(&self, work: &'w Rewrite, step: usize) -> Option<(usize, &'w Map)> {
+        let slot = work.steps[step].as_ref()?.outputs.first()?;
         let reader = work.only_reader(slot)?;
         Some((reader, work.map(reader)?))
     }
 
     /// The map's expression applied to the current result, and its other inputs, in the result's
     /// shape.
-    fn composed(&self, work: &Work, step: usize, map: &Map) -> Option<(Program, Vec<Tensor>)> {
-        let slot = *work.steps[step].as_ref()?.outputs.first()?;
+    fn composed(&self, work: &Rewrite, step: usize, map: &Map) -> Option<(Program, Vec<Tensor>)> {
+        let slot = work.steps[step].as_ref()?.outputs.first()?;
         let elements = work.slots[slot].shape.elements();
         let whole = map.output_shape().ok()?;
         let output = self.output_shape()?;
@@ -147,7 +147,7 @@ impl Rows {
     }
 
     fn into_op(self) -> Option<Op> {
-        let Rows { function, before, inputs, after, more, shape, .. } = self;
+        let RowMatch { function, before, inputs, after, more, shape, .. } = self;
         let (inputs, more): (Vec<&Tensor>, Vec<&Tensor>) = (inputs.iter().collect(), more.iter().collect());
         let op = RowMap::with_programs(Ok(before), &inputs, function, Ok(after), &more);
         (op.validate().is_ok() && op.rows_shape().ok()? == shape).then(|| Op::Compute(ComputeOp::RowMap(op)))

@@ -7,9 +7,9 @@ use panoply_core::{DType, Describe, Op};
 
 use crate::Facts;
 use crate::views::is_whole;
-use crate::work::Work;
+use crate::work::Rewrite;
 
-pub(crate) fn run(work: &mut Work, facts: &Facts) {
+pub(crate) fn run(work: &mut Rewrite, facts: &Facts) {
     if !facts.joins_sums {
         return;
     }
@@ -22,7 +22,7 @@ pub(crate) fn run(work: &mut Work, facts: &Facts) {
 }
 
 /// A sum or mean of sums or means as one op, and the step of the inner one.
-fn joined(work: &Work, step: usize) -> Option<(Op, usize)> {
+fn joined(work: &Rewrite, step: usize) -> Option<(Op, usize)> {
     let outer = sum(work, step)?;
     let maker = work.private_maker(&outer.input, step)?;
     let inner = sum(work, maker)?;
@@ -42,7 +42,7 @@ fn joined(work: &Work, step: usize) -> Option<(Op, usize)> {
 }
 
 /// The sum or mean of f32 elements computed by a step, with reduced axes kept as ones.
-fn sum(work: &Work, step: usize) -> Option<&Reduce> {
+fn sum(work: &Rewrite, step: usize) -> Option<&Reduce> {
     let Op::Compute(ComputeOp::Reduce(op)) = work.op(step)? else { return None };
     let is_sum = matches!(op.reduction, Reduction::Sum | Reduction::Mean);
     (is_sum && op.keeps_dims && op.input.dtype() == DType::F32 && op.input.elements() > 0).then_some(op)

@@ -14,10 +14,10 @@ use super::epilogue::pass_order_on;
 use crate::Facts;
 use crate::plan::Tail;
 use crate::views::{is_same, is_whole};
-use crate::work::Work;
+use crate::work::Rewrite;
 
 /// Runs the pass. `once` marks the steps that run once; they are left unchanged.
-pub(crate) fn run(work: &mut Work, once: &[bool], facts: &Facts) {
+pub(crate) fn run(work: &mut Rewrite, once: &[bool], facts: &Facts) {
     if !facts.takes_tails {
         return;
     }
@@ -31,7 +31,7 @@ pub(crate) fn run(work: &mut Work, once: &[bool], facts: &Facts) {
 
 /// The convolution that takes a map, the map as its tail, and the convolution's step. Of several
 /// convolutions the last one is used, because its output is still in the caches.
-fn taken(work: &Work, step: usize, map: &Map, once: &[bool]) -> Option<(Op, Tail, usize)> {
+fn taken(work: &Rewrite, step: usize, map: &Map, once: &[bool]) -> Option<(Op, Tail, usize)> {
     let makers = map.inputs().filter_map(|input| Some((work.private_maker(input, step)?, input)));
     let (maker, result) =
         makers.filter(|(maker, _)| !once[*maker] && is_convolution(work, *maker)).max_by_key(|(maker, _)| *maker)?;
@@ -40,7 +40,7 @@ fn taken(work: &Work, step: usize, map: &Map, once: &[bool]) -> Option<(Op, Tail
     let is_plain = is_whole(result, shape.elements()) && *result.shape() == shape && output == shape;
     let is_single = map.output_dtype().ok()? == DType::F32 && result.dtype() == DType::F32;
     let is_seen_once = map.inputs().all(|other| slot_of(other) != Some(slot) || is_same(other, result));
-    let lies = work.steps[step].as_ref()?.outputs.iter().all(|slot| work.orders[*slot].is_none());
+    let lies = work.steps[step].as_ref()?.outputs.iter().all(|slot| work.orders[slot].is_none());
     if !is_plain || !is_single || !is_seen_once || !lies || work.tails[maker].is_some() {
         return None;
     }
@@ -51,6 +51,6 @@ fn taken(work: &Work, step: usize, map: &Map, once: &[bool]) -> Option<(Op, Tail
     Some((op, Tail { program, more: all.split_off(1) }, maker))
 }
 
-fn is_convolution(work: &Work, step: usize) -> bool {
+fn is_convolution(work: &Rewrite, step: usize) -> bool {
     matches!(work.op(step), Some(Op::Compute(ComputeOp::Conv2d(_))))
 }

@@ -22,7 +22,7 @@ const BATCHES: [&[usize]; 4] = [&[], &[3], &[2, 3], &[2, 1, 3]];
 
 /// The nodes that attention is made of.
 #[derive(Clone, Copy)]
-struct Parts {
+struct AttentionNodes {
     q: NodeId,
     k: NodeId,
     v: NodeId,
@@ -36,7 +36,7 @@ fn plan_with(
     dtype: DType,
     batch: &[usize],
     facts: &Facts,
-    build: &dyn Fn(&mut GraphBuilder, Parts) -> Result<Vec<NodeId>>,
+    build: &dyn Fn(&mut GraphBuilder, AttentionNodes) -> Result<Vec<NodeId>>,
 ) -> Plan {
     let with = |rows: usize, columns: usize| [batch, &[rows, columns]].concat();
     let shapes = [with(QUERIES, WIDTH), with(KEYS, WIDTH), with(KEYS, VALUES), with(QUERIES, KEYS)];
@@ -49,7 +49,7 @@ fn plan_with(
             g.input(name, dtype, &dims).unwrap()
         })
         .collect();
-    let parts = Parts { q: nodes[0], k: nodes[1], v: nodes[2], mask: nodes[3] };
+    let parts = AttentionNodes { q: nodes[0], k: nodes[1], v: nodes[2], mask: nodes[3] };
     for (number, output) in build(&mut g, parts).unwrap().into_iter().enumerate() {
         g.output(&format!("y{number}"), output).unwrap();
     }
@@ -73,13 +73,13 @@ fn names(plan: &Plan) -> Vec<&'static str> {
     plan.steps.iter().map(|step| step.op.name()).collect()
 }
 
-fn expect(dtype: DType, batch: &[usize], build: impl Fn(&mut GraphBuilder, Parts) -> Result<NodeId>) -> Plan {
+fn expect(dtype: DType, batch: &[usize], build: impl Fn(&mut GraphBuilder, AttentionNodes) -> Result<NodeId>) -> Plan {
     let plan = plan_with(dtype, batch, &FACTS, &|g, parts| build(g, parts).map(|node| vec![node]));
     assert_eq!(names(&plan), ["attention"], "{batch:?}");
     plan
 }
 
-fn refuse(batch: &[usize], build: impl Fn(&mut GraphBuilder, Parts) -> Result<Vec<NodeId>>) {
+fn refuse(batch: &[usize], build: impl Fn(&mut GraphBuilder, AttentionNodes) -> Result<Vec<NodeId>>) {
     let plan = plan_with(DType::F32, batch, &FACTS, &build);
     assert!(!names(&plan).contains(&"attention"), "{:?}", names(&plan));
 }
@@ -143,7 +143,7 @@ fn keys_may_be_turned_in_every_way() {
 
 #[test]
 fn the_factor_may_stand_anywhere_before_the_mask() {
-    let forms: [fn(&mut GraphBuilder, Parts) -> Result<NodeId>; 7] = [
+    let forms: [fn(&mut GraphBuilder, AttentionNodes) -> Result<NodeId>; 7] = [
         |g, p| products(g, p.q, p.k).and_then(|scores| scaled(g, scores, 0.5)),
         |g, p| products(g, p.q, p.k).and_then(|scores| g.with_number(BinaryOp::Div, scores, 2.0)),
         |g, p| {

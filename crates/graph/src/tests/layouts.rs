@@ -72,7 +72,7 @@ fn images_lie_with_their_channels_last_between_convolutions() {
     // Nothing is left between the ops only if the first convolution took its bias.
     assert_eq!(names(&plan), ["conv2d", "pool2d", "matmul", "conv2d", "matmul", "pool2d"]);
     assert_eq!(plan.layout_copies(), (0, 0));
-    let ordered = plan.slots.iter().filter(|slot| slot.order.is_some() && slot.place != Place::Unread).count();
+    let ordered = plan.slots.iter().filter(|slot| slot.order.is_some() && slot.place != SlotPlace::Unread).count();
     assert_eq!(ordered, 3, "both convolutions and the first pool; the last is an output");
     let residual = plan.steps.iter().filter(|step| match &*step.op {
         panoply_core::Op::Compute(panoply_core::op::compute::ComputeOp::MatMul(op)) => op.c.is_some(),
@@ -81,7 +81,7 @@ fn images_lie_with_their_channels_last_between_convolutions() {
     assert_eq!(residual.count(), 1);
     // An output has the layout of its op.
     let shown = checked(&residual_network(true), &[&x], F16);
-    assert!(shown.slots.iter().all(|slot| slot.place != Place::Own || slot.order.is_none()));
+    assert!(shown.slots.iter().all(|slot| slot.place != SlotPlace::Own || slot.order.is_none()));
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn pools_and_kernels_of_images_with_their_channels_last_write_them_so() {
     let plan = checked(&graph, &[&x], Tolerance::Close { relative: 1e-5, absolute: 1e-5 });
     assert_eq!(names(&plan), ["map", "pool2d", "kernel", "map", "pool2d", "map"]);
     let shapes: Vec<Vec<usize>> =
-        plan.steps.iter().map(|step| plan.slots[step.outputs[0]].slot.shape.to_vec()).collect();
+        plan.steps.iter().map(|step| plan.slots[step.outputs.first().unwrap()].slot.shape.to_vec()).collect();
     assert_eq!(
         shapes[..5],
         [[2, 8, 6, 5], [2, 4, 3, 5], [2, 4, 3, 5], [2, 4, 3, 3], [2, 2, 1, 3]].map(|dims| dims.to_vec())
@@ -172,5 +172,5 @@ fn pools_and_kernels_of_images_with_their_channels_last_write_them_so() {
     let (plan, _) = planned(&graph, &[&x], &facts);
     assert!(plan.slots.iter().all(|slot| slot.order.is_none()));
     let kernel = plan.steps.iter().find(|step| step.op.name() == "kernel").unwrap();
-    assert_eq!(plan.slots[kernel.outputs[0]].slot.shape.to_vec(), [2, 5, 4, 3]);
+    assert_eq!(plan.slots[kernel.outputs.first().unwrap()].slot.shape.to_vec(), [2, 5, 4, 3]);
 }

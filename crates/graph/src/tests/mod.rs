@@ -17,7 +17,7 @@ use panoply_core::{DType, Describe, Operation, Part, Result, Tensor, Value};
 
 use crate::cost::Rates;
 use crate::execute::join;
-use crate::{Facts, Place, Plan, compile};
+use crate::{Facts, Plan, SlotPlace, compile};
 
 pub(crate) const FACTS: Facts = Facts {
     map_inputs_max: 8,
@@ -44,8 +44,8 @@ fn run(plan: &Plan, op: &RunGraph) -> Result<Vec<Tensor>> {
     let mut filled: Vec<Option<Tensor>> = plan.slots.iter().map(|_| None).collect();
     for (place, slot) in filled.iter_mut().zip(&plan.slots) {
         *place = match slot.place {
-            Place::Input(input) => Some(op.inputs()[input].contiguous()?),
-            Place::Constant(node) => match &slot.joined {
+            SlotPlace::Input(input) => Some(op.inputs()[input].contiguous()?),
+            SlotPlace::Constant(node) => match &slot.joined {
                 Some(joined) => Some(join(op.graph(), joined)?),
                 None => op.graph().nodes()[node].constant().cloned(),
             },
@@ -63,14 +63,14 @@ fn run(plan: &Plan, op: &RunGraph) -> Result<Vec<Tensor>> {
             made = reference(&tail)?;
         }
         for (slot, tensor) in step.outputs.iter().zip(made.tensors()) {
-            filled[*slot] = Some(match plan.slots[*slot].order {
-                Some(order) => tensor.permute(&order)?.contiguous()?,
+            filled[slot] = Some(match plan.slots[slot].order {
+                Some(order) => tensor.permute(order)?.contiguous()?,
                 None => tensor.clone(),
             });
         }
         // Values without further readers are dropped, as in shared memory.
-        if let Some(ends) = index.checked_sub(plan.once.len()).and_then(|index| plan.ends.get(index)) {
-            ends.iter().for_each(|slot| filled[*slot] = None);
+        if let Some(step) = index.checked_sub(plan.once.len()) {
+            plan.ends.of(step).for_each(|slot| filled[slot] = None);
         }
     }
     plan.outputs.iter().map(|view| view_of(view, filled[slot_of(view).unwrap()].as_ref().unwrap())).collect()

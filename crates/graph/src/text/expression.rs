@@ -3,11 +3,11 @@
 use panoply_core::expr::{BinaryOp, Constant, Expr, Node, NodeId, TernaryOp, UnaryOp};
 
 use super::EXPRESSION_NODES_MAX;
-use super::lexer::{Line, clipped};
+use super::lexer::{LineLexer, clipped};
 use super::ops::dtype_named;
 
 /// Reads an expression in braces. Its last node is its value.
-pub(super) fn read(line: &mut Line<'_>) -> Result<Expr, String> {
+pub(super) fn read(line: &mut LineLexer<'_>) -> Result<Expr, String> {
     if !line.takes("{") {
         return Err(format!("expected `{{` and an expression, got {}", line.rest()));
     }
@@ -17,7 +17,7 @@ pub(super) fn read(line: &mut Line<'_>) -> Result<Expr, String> {
         if nodes.len() == EXPRESSION_NODES_MAX {
             return Err(format!("expected at most {EXPRESSION_NODES_MAX} nodes of an expression, got more"));
         }
-        let mut part = Line::new(part);
+        let mut part = LineLexer::new(part);
         let place = part.name().and_then(|name| name.strip_prefix('%')?.parse::<usize>().ok());
         if place != Some(nodes.len()) || !part.takes("=") {
             return Err(format!("expected `%{} =` in the expression, got {}", nodes.len(), part.rest()));
@@ -33,7 +33,7 @@ pub(super) fn read(line: &mut Line<'_>) -> Result<Expr, String> {
 
 /// One node of an expression: an input, a constant, or a function of earlier nodes, of which there
 /// are `known`.
-fn node(part: &mut Line<'_>, known: usize) -> Result<Node, String> {
+fn node(part: &mut LineLexer<'_>, known: usize) -> Result<Node, String> {
     if let Some(number) = part.number() {
         return Ok(Node::Const(Constant::new(number)));
     }

@@ -2,7 +2,7 @@
 
 /// A number in the text.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Number {
+pub(super) enum NumberToken {
     Whole(u64),
     Real(f64),
 }
@@ -10,32 +10,34 @@ pub(super) enum Number {
 /// Reals from here on may not represent the text's integer exactly.
 const EXACT_REALS_END: f64 = 1e15;
 
-impl Number {
+impl NumberToken {
     pub(super) fn real(self) -> f64 {
         match self {
-            Number::Whole(whole) => whole as f64,
-            Number::Real(real) => real,
+            NumberToken::Whole(whole) => whole as f64,
+            NumberToken::Real(real) => real,
         }
     }
 
     /// The number, if it is a non-negative integer and exact.
     pub(super) fn whole(self) -> Option<u64> {
         match self {
-            Number::Whole(whole) => Some(whole),
-            Number::Real(real) => (real >= 0.0 && real.fract() == 0.0 && real < EXACT_REALS_END).then_some(real as u64),
+            NumberToken::Whole(whole) => Some(whole),
+            NumberToken::Real(real) => {
+                (real >= 0.0 && real.fract() == 0.0 && real < EXACT_REALS_END).then_some(real as u64)
+            }
         }
     }
 }
 
 /// A line being read, from the left.
-pub(super) struct Line<'a> {
+pub(super) struct LineLexer<'a> {
     rest: &'a str,
 }
 
-impl<'a> Line<'a> {
+impl<'a> LineLexer<'a> {
     /// A line without its comment.
-    pub(super) fn new(text: &'a str) -> Line<'a> {
-        Line { rest: text.split('#').next().unwrap_or("").trim() }
+    pub(super) fn new(text: &'a str) -> LineLexer<'a> {
+        LineLexer { rest: text.split('#').next().unwrap_or("").trim() }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -58,17 +60,17 @@ impl<'a> Line<'a> {
 
     /// The next number as f64.
     pub(super) fn number(&mut self) -> Option<f64> {
-        self.numeral().map(Number::real)
+        self.numeral().map(NumberToken::real)
     }
 
     /// The next number. A 64-bit integer keeps all of its digits.
-    pub(super) fn numeral(&mut self) -> Option<Number> {
+    pub(super) fn numeral(&mut self) -> Option<NumberToken> {
         let is_part = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '-' | '+');
         let end = self.rest.find(|letter| !is_part(letter)).unwrap_or(self.rest.len());
         let digits = &self.rest[..end];
         let number = match digits.parse() {
-            Ok(whole) => Number::Whole(whole),
-            Err(_) => Number::Real(digits.parse().ok()?),
+            Ok(whole) => NumberToken::Whole(whole),
+            Err(_) => NumberToken::Real(digits.parse().ok()?),
         };
         self.rest = self.rest[end..].trim_start();
         Some(number)

@@ -11,7 +11,7 @@ use panoply_core::op::compute::{
 use panoply_core::{DType, Op, Result};
 
 use super::fields::{Field, Words};
-use super::lexer::{Number, clipped};
+use super::lexer::{NumberToken, clipped};
 
 /// The arguments of an op, by name: numbers, lists of numbers, or words.
 #[derive(Debug, Default)]
@@ -19,18 +19,18 @@ pub(super) struct Arguments(pub(super) BTreeMap<String, Argument>);
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Argument {
-    Number(Number),
-    List(Vec<Number>),
+    Number(NumberToken),
+    List(Vec<NumberToken>),
     Word(String),
 }
 
 impl Arguments {
     /// Takes a number.
     pub(super) fn number(&mut self, name: &str) -> Result<Option<f64>, String> {
-        Ok(self.numeral(name)?.map(Number::real))
+        Ok(self.numeral(name)?.map(NumberToken::real))
     }
 
-    fn numeral(&mut self, name: &str) -> Result<Option<Number>, String> {
+    fn numeral(&mut self, name: &str) -> Result<Option<NumberToken>, String> {
         match self.0.remove(name) {
             None => Ok(None),
             Some(Argument::Number(number)) => Ok(Some(number)),
@@ -54,10 +54,10 @@ impl Arguments {
     }
 
     pub(super) fn numbers(&mut self, name: &str) -> Result<Option<Vec<f64>>, String> {
-        Ok(self.numerals(name)?.map(|numbers| numbers.into_iter().map(Number::real).collect()))
+        Ok(self.numerals(name)?.map(|numbers| numbers.into_iter().map(NumberToken::real).collect()))
     }
 
-    fn numerals(&mut self, name: &str) -> Result<Option<Vec<Number>>, String> {
+    fn numerals(&mut self, name: &str) -> Result<Option<Vec<NumberToken>>, String> {
         match self.0.remove(name) {
             None => Ok(None),
             Some(Argument::List(numbers)) => Ok(Some(numbers)),
@@ -92,7 +92,7 @@ impl Arguments {
 }
 
 /// A non-negative integer.
-fn whole(name: &str, number: Number) -> Result<usize, String> {
+fn whole(name: &str, number: NumberToken) -> Result<usize, String> {
     let whole = number.whole().and_then(|whole| usize::try_from(whole).ok());
     whole.ok_or_else(|| format!("expected a whole number for `{name}`, got {}", number.real()))
 }

@@ -7,7 +7,7 @@ use panoply_core::op::compute::{Map, RowFunction, RowMap};
 use panoply_core::{DType, Error, Shape};
 
 use super::fields::needed;
-use super::lexer::{Line, clipped};
+use super::lexer::{LineLexer, clipped};
 use super::ops::{Argument, Arguments, build, dtype_named, dtype_names};
 use super::{CONSTANT_BYTES_MAX, LIST_NUMBERS_MAX, TEXT_BYTES_MAX, TextError, expression, table, values};
 
@@ -20,11 +20,11 @@ pub fn parse(text: &str) -> Result<Graph, TextError> {
         let reason = format!("expected at most {TEXT_BYTES_MAX} bytes of text, got {}", text.len());
         return Err(TextError { line: 1, reason });
     }
-    let mut reader = Reader::new(text);
+    let mut reader = GraphParser::new(text);
     let mut last = 1;
     for (index, line) in text.lines().enumerate() {
         last = index + 1;
-        let mut line = Line::new(line);
+        let mut line = LineLexer::new(line);
         if !line.is_empty() {
             reader.statement(&mut line).map_err(|reason| TextError { line: last, reason })?;
         }
@@ -40,11 +40,11 @@ pub fn parse(text: &str) -> Result<Graph, TextError> {
 
 /// Whether a line declares this symbol.
 fn declares(line: &str, symbol: &str) -> bool {
-    let mut line = Line::new(line);
+    let mut line = LineLexer::new(line);
     line.name() == Some("symbol") && line.name() == Some(symbol)
 }
 
-struct Reader<'a> {
+struct GraphParser<'a> {
     text: &'a str,
     builder: GraphBuilder,
     nodes: HashMap<String, NodeId>,
@@ -55,15 +55,23 @@ struct Reader<'a> {
     is_named: bool,
 }
 
-impl<'a> Reader<'a> {
-    fn new(text: &'a str) -> Reader<'a> {
+impl<'a> GraphParser<'a> {
+    fn new(text: &'a str) -> GraphParser<'a> {
         let (nodes, seconds, symbols) = (HashMap::new(), HashMap::new(), HashMap::new());
-        Reader { text, builder: Graph::builder("graph"), nodes, seconds, symbols, constant_bytes: 0, is_named: false }
+        GraphParser {
+            text,
+            builder: Graph::builder("graph"),
+            nodes,
+            seconds,
+            symbols,
+            constant_bytes: 0,
+            is_named: false,
+        }
     }
 
     /// Parses one line. The words that begin statements are also valid names of nodes: `output =
     /// relu(x)` defines one.
-    fn statement(&mut self, line: &mut Line<'_>) -> Result<(), String> {
+    fn statement(&mut self, line: &mut LineLexer<'_>) -> Result<(), String> {
         let word = line.name().ok_or_else(|| format!("expected a statement, got {}", line.rest()))?;
         match word {
             "graph" if !line.is_next("=") => self.graph(line)?,
@@ -89,7 +97,7 @@ impl<'a> Reader<'a> {
         if line.is_empty() { Ok(()) } else { Err(format!("expected the end of the line, got {}", line.rest())) }
     }
 
-    fn graph(&mut self, line: &mut Line<'_>) -> Result<(), String> {
+    fn graph(&mut self, line: &mut LineLexer<'_>) -> Result<(), String> {
         let name = expect_name(line)?;
         if self.is_named || !self.nodes.is_empty() || !self.symbols.is_empty() {
             return Err("expected `graph` once, before everything else".to_owned());
@@ -100,7 +108,7 @@ impl<'a> Reader<'a> {
     }
 
     /// `name dtype [dims]`.
-    fn declaration<'l>(&mut self, line: &mut Line<'l>) -> Result<(&'l str, DType, Vec<Dim>), String> {
+    fn declaration<'l>(&mut self, line: &mut LineLexer<'l>) -> Result<(&'l str, DType, Vec<Dim>), String> {
         let name = expect_name(line)?;
         let word = line.name().unwrap_or_default();
         let dtype = dtype_named(word).ok_or_else(|| {
@@ -109,7 +117,7 @@ impl<'a> Reader<'a> {
         Ok((name, dtype, self.dims(line)?))
     }
 
-    fn constant(&mut self, line: &mut Line<'_>) -> Result<(), String> {
+    fn constant(&mut self, line: &mut LineLexer<'_>) -> Result<(), String> {
         let (name, dtype, dims) = self.declaration(line)?;
         let sizes: Option<Vec<usize>> = dims.iter().map(Dim::as_fixed).collect();
         let sizes = sizes.ok_or("expected numbers as the dimensions of a constant, got a symbol")?;
@@ -128,7 +136,7 @@ impl<'a> Reader<'a> {
     }
 
     /// `name = op(operands, argument=value, …)`.
-    fn assignment(&mut self, name: &str, line: &mut Line<'_>) -> Result<(), String> {
+    fn assignment(&mut self, name: &str, line: &mut LineLexer<'_>) -> Result<(), String> {
         if !line.takes("=") {
             return Err(format!("expected `=` after `{}`, got {}", clipped(name), line.rest()));
         }
@@ -168,7 +176,7 @@ impl<'a> Reader<'a> {
     /// Names, then arguments, up to the closing parenthesis. A shape is an argument of its own
     /// kind.
     #[allow(clippy::type_complexity)] // Three lists, named where they are used.
-    fn operands(&mut self, line: &mut Line<'_>) -> Result<(Vec<NodeId>, Arguments, Option<Vec<Dim>>), String> {
+    fn operands(&mut self, line: &mut LineLexer<'_>) -> Result<(Vec<NodeId>, Arguments, Option<Vec<Dim>>), String> {
         let (mut operands, mut arguments, mut shape) = (Vec::new(), Arguments::default(), None);
         while !line.takes(")") {
             let word = expect_name(line)?;
@@ -192,7 +200,7 @@ impl<'a> Reader<'a> {
     }
 
     /// `map(x, …) { … }`: an expression of the operands.
-    fn map(&mut self, operands: &[NodeId], line: &mut Line<'_>) -> Result<NodeId, String> {
+    fn map(&mut self, operands: &[NodeId], line: &mut LineLexer<'_>) -> Result<NodeId, String> {
         let expression = expression::read(line)?;
         let made = self.builder.op(operands, |t| Map::new(expression, &t.iter().collect::<Vec<_>>()));
         made.map_err(|error| error.to_string())
@@ -200,7 +208,7 @@ impl<'a> Reader<'a> {
 
     /// `row_map(x, …, inputs=1, by=softmax) { before } { after }`: a function of the rows of
     /// `before`, which takes the first operands, and `after` of its result and the other operands.
-    fn row_map(&mut self, operands: &[NodeId], a: &mut Arguments, line: &mut Line<'_>) -> Result<NodeId, String> {
+    fn row_map(&mut self, operands: &[NodeId], a: &mut Arguments, line: &mut LineLexer<'_>) -> Result<NodeId, String> {
         let inputs = a.size("inputs")?.unwrap_or(operands.len());
         if inputs > operands.len() {
             return Err(format!("expected `inputs=` at most {}, as there are operands, got {inputs}", operands.len()));
@@ -220,7 +228,7 @@ impl<'a> Reader<'a> {
             return Ok(*node);
         }
         let defines = |line: &str| {
-            let mut line = Line::new(line);
+            let mut line = LineLexer::new(line);
             line.name() == Some(name) && line.takes("=")
         };
         match self.text.lines().position(defines) {
@@ -232,7 +240,7 @@ impl<'a> Reader<'a> {
     }
 
     /// `[batch, 784, 2*batch]`.
-    fn dims(&self, line: &mut Line<'_>) -> Result<Vec<Dim>, String> {
+    fn dims(&self, line: &mut LineLexer<'_>) -> Result<Vec<Dim>, String> {
         if !line.takes("[") {
             return Err(format!("expected `[` and dimensions, got {}", line.rest()));
         }
@@ -274,12 +282,12 @@ fn in_the_file(reason: String, name: &str, op: &str) -> String {
     }
 }
 
-fn expect_name<'l>(line: &mut Line<'l>) -> Result<&'l str, String> {
+fn expect_name<'l>(line: &mut LineLexer<'l>) -> Result<&'l str, String> {
     line.name().ok_or_else(|| format!("expected a name, got {}", line.rest()))
 }
 
 /// A number, a list of numbers, or a word.
-fn argument(line: &mut Line<'_>) -> Result<Argument, String> {
+fn argument(line: &mut LineLexer<'_>) -> Result<Argument, String> {
     if line.takes("[") {
         let mut numbers = Vec::new();
         while !line.takes("]") {

@@ -2,8 +2,8 @@
 
 use panoply_core::Complex64;
 use panoply_core::op::signal::{
-    BaseGraph, Biquad, Constellation, DctKind, Decision, Ending, Extent, Interleaver, Ldpc, PowerScale, Puncture,
-    SampleFormat, Scrambler, Target, TelemetryRate, TimingDetector, Tracker, Wave,
+    AdaptTarget, BaseGraph, Biquad, Constellation, DctKind, Decision, Ending, Extent, Interleaver, Ldpc, PowerScale,
+    Puncture, SampleFormat, Scrambler, TelemetryRate, TimingDetector, Tracker, Wave,
 };
 
 use super::fields::{Field, Words, narrow, needed, tagged, unknown_word, words};
@@ -109,20 +109,20 @@ impl Field for Decision {
 
 /// `decisions=` a constellation or `modulus=` a power. A signal target is an operand and has no
 /// argument.
-impl Field for Target {
+impl Field for AdaptTarget {
     fn say(&self, _: &str, words: &mut Words) {
         match self {
-            Target::Signal(_) => {}
-            Target::Decisions(constellation) => constellation.say("decisions", words),
-            Target::Modulus(power) => power.say("modulus", words),
+            AdaptTarget::Signal(_) => {}
+            AdaptTarget::Decisions(constellation) => constellation.say("decisions", words),
+            AdaptTarget::Modulus(power) => power.say("modulus", words),
         }
     }
 
-    fn take(_: &str, arguments: &mut Arguments) -> Result<Option<Target>, String> {
+    fn take(_: &str, arguments: &mut Arguments) -> Result<Option<AdaptTarget>, String> {
         if let Some(constellation) = Constellation::take("decisions", arguments)? {
-            return Ok(Some(Target::Decisions(constellation)));
+            return Ok(Some(AdaptTarget::Decisions(constellation)));
         }
-        Ok(f64::take("modulus", arguments)?.map(Target::Modulus))
+        Ok(f64::take("modulus", arguments)?.map(AdaptTarget::Modulus))
     }
 }
 

@@ -10,11 +10,11 @@ use panoply_core::op::compute::{
     ScanKind, Softmax, Sort, SortPairs, TopK,
 };
 use panoply_core::op::signal::{
-    Adapt, Channelize, Constellation, ConvolutionalEncode, Convolve, Convolve2, Dct, DctKind, Demodulate,
+    Adapt, AdaptTarget, Channelize, Constellation, ConvolutionalEncode, Convolve, Convolve2, Dct, DctKind, Demodulate,
     DemodulateWave, ErasureEncode, ErasureRebuild, Fft, Fft2, FindPeaks, Fir, Frames, Hilbert, Ifft, Iir, Interleave,
     Interleaver, Istft, Ldpc, LdpcDecode, LdpcEncode, Mix, Modulate, ModulateWave, Psd, ReadSamples, ReedSolomon,
-    RsDecode, RsEncode, SampleFormat, Scramble, Scrambler, SignalOp, Stft, Target, TelemetryRate, Track, Tracker,
-    Viterbi, Wave,
+    RsDecode, RsEncode, SampleFormat, Scramble, Scrambler, SignalOp, Stft, TelemetryRate, Track, Tracker, Viterbi,
+    Wave,
 };
 use panoply_core::{Describe, Error, Op, Operation, Result, Tensor, Value};
 
@@ -200,8 +200,8 @@ const LDPC: Ldpc = Ldpc::Telemetry { data: 0, rate: TelemetryRate::Half };
 const TRACKER: Tracker = Tracker::Carrier { phases: 0, bandwidth: 0.0 };
 
 /// The default target of an adaptive filter: its third operand, or a constant modulus.
-fn target(t: &[Tensor]) -> Target {
-    t.get(2).map_or(Target::Modulus(1.0), |signal| Target::Signal(signal.clone()))
+fn target(t: &[Tensor]) -> AdaptTarget {
+    t.get(2).map_or(AdaptTarget::Modulus(1.0), |signal| AdaptTarget::Signal(signal.clone()))
 }
 
 /// Every name of the table.
@@ -210,9 +210,9 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
 }
 
 /// A parsed op, for the recorder.
-struct Made(Result<Op>);
+struct ParsedOp(Result<Op>);
 
-impl Operation for Made {
+impl Operation for ParsedOp {
     type Output = Value;
 
     fn into_op(self) -> Result<Op> {
@@ -240,7 +240,7 @@ pub(super) fn build(
     }
     let mut fault = None;
     let make = |tensors: &[Tensor]| {
-        Made(made(name, tensors, arguments).map_err(|reason| {
+        ParsedOp(made(name, tensors, arguments).map_err(|reason| {
             fault = Some(reason);
             Error::invalid("graph: text of an op", "its arguments", "others")
         }))

@@ -4,15 +4,15 @@ use std::fmt::Write;
 
 use panoply_core::{Complex64, DType, Element, HostBufferMut, Shape, Tensor, bf16, f16};
 
-use super::lexer::Line;
+use super::lexer::LineLexer;
 
 /// Constants of at most this many elements are written as a list.
 const LISTED_MAX: usize = 16;
 
 /// A constant's values: a list, `fill(…)`, `random(…)` or `hex(…)`. The error describes the fault.
-pub(super) fn read(line: &mut Line<'_>, dtype: DType, shape: Shape) -> Result<Tensor, String> {
+pub(super) fn read(line: &mut LineLexer<'_>, dtype: DType, shape: Shape) -> Result<Tensor, String> {
     let count = shape.elements();
-    let expected = |what: &str, line: &Line<'_>| format!("expected {what}, got {}", line.rest());
+    let expected = |what: &str, line: &LineLexer<'_>| format!("expected {what}, got {}", line.rest());
     if line.takes("[") {
         let mut values = Vec::new();
         while !line.takes("]") {
@@ -78,7 +78,7 @@ fn number(tensor: &Tensor, index: usize) -> String {
     }
 }
 
-fn closed(line: &mut Line<'_>) -> Result<(), String> {
+fn closed(line: &mut LineLexer<'_>) -> Result<(), String> {
     if line.takes(")") { Ok(()) } else { Err(format!("expected `)`, got {}", line.rest())) }
 }
 

@@ -54,7 +54,7 @@ pub fn write(graph: &Graph) -> Result<String> {
 /// Why a node cannot be written.
 fn reason_without_words(kind: &Kind) -> &'static str {
     match kind {
-        Kind::Op(op) if matches!(**op, Op::Compute(ComputeOp::Kernel(_))) => {
+        Kind::Op(op) if matches!(*op.op(), Op::Compute(ComputeOp::Kernel(_))) => {
             "a kernel is code that its program trusts, and may be a closure, while a text may be anyone's; add the \
              kernel in the program, with `GraphBuilder::op`"
         }
@@ -69,7 +69,7 @@ fn call(kind: &Kind, operands: &str, dims: &str) -> Option<String> {
         Kind::Slice { axis, start, end, step } => {
             format!("slice({operands}, axis={axis}, start={start}, end={end}, step={step})")
         }
-        Kind::Op(op) => match &**op {
+        Kind::Op(op) => match &*op.op() {
             Op::Compute(ComputeOp::Map(map)) => map_call(map, operands)?,
             Op::Compute(ComputeOp::RowMap(map)) => row_map_call(map, operands)?,
             op => format!("{}({operands}{})", kind.name(), arguments_of(op)?),

@@ -32,7 +32,8 @@ impl Labels {
             return Err(Error::Limit { what: "the bytes of labels", limit: LABEL_BYTES_MAX, got: size });
         }
         let text = std::fs::read_to_string(path).map_err(error)?;
-        Ok(Labels(text.lines().map(|line| line.trim().to_owned()).collect()))
+        // Empty lines at the end are no names.
+        Ok(Labels(text.trim_end().lines().map(|line| line.trim().to_owned()).collect()))
     }
 
     /// Reads the labels from the entry `names` of a model's metadata, in the form `{0: 'person', 1:
@@ -53,6 +54,11 @@ impl Labels {
     /// The name of a class.
     pub fn get(&self, index: usize) -> Option<String> {
         self.0.get(index).cloned()
+    }
+
+    /// The number of names.
+    pub fn len(&self) -> usize {
+        self.0.len()
     }
 
     /// Whether there are no labels.

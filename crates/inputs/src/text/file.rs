@@ -4,10 +4,10 @@ use std::collections::HashMap;
 
 use super::bpe::{self, Bpe};
 use super::json::{Json, known, text_of};
-use super::split::{Normal, Split};
+use super::split::{Normal, PreTokenizer};
 use super::unigram::Unigram;
 use super::wordpiece::WordPiece;
-use super::{Added, AddedPieces, Model, Tokenizer};
+use super::{AddedPieces, AddedToken, Model, Tokenizer};
 use crate::error::{Error, Result};
 
 /// The most pieces that a file adds to its vocabulary, and the most bytes of one.
@@ -36,10 +36,10 @@ pub(super) fn read(text: &str) -> Result<Tokenizer> {
     around(&file["post_processor"], &number, &mut before, &mut after)?;
     let padding = file["padding"]["pad_id"].as_i64().or_else(|| PADDINGS.iter().find_map(|piece| number(piece)));
     let padding = padding.unwrap_or(0);
-    let (normal, split) = (Normal::read(&file["normalizer"])?, Split::read(&file["pre_tokenizer"])?);
+    let (normal, split) = (Normal::read(&file["normalizer"])?, PreTokenizer::read(&file["pre_tokenizer"])?);
     // A WordPiece vocabulary splits at spaces and punctuation by default.
     let split = match (&model, split.is_empty()) {
-        (Model::WordPiece(_), true) => vec![Split::Bert],
+        (Model::WordPiece(_), true) => vec![PreTokenizer::Bert],
         _ => split,
     };
     if let (Model::WordPiece(_), true) = (&model, file["post_processor"].is_null()) {
@@ -66,9 +66,9 @@ fn added(json: &Json) -> Result<AddedPieces> {
         if flag("single_word") {
             return Err(Error::unsupported(format!("the added piece {text:?}, which counts as a whole word alone")));
         }
-        Ok((text, Added { number, strips_left: flag("lstrip"), strips_right: flag("rstrip") }))
+        Ok((text, AddedToken { number, strips_left: flag("lstrip"), strips_right: flag("rstrip") }))
     };
-    Ok(AddedPieces::new(list.iter().map(piece).collect::<Result<HashMap<String, Added>>>()?))
+    Ok(AddedPieces::new(list.iter().map(piece).collect::<Result<HashMap<String, AddedToken>>>()?))
 }
 
 /// Reads the pieces that come before and after a text.

@@ -22,7 +22,7 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 use bpe::Bpe;
-use split::{Normal, Split};
+use split::{Normal, PreTokenizer};
 use unigram::Unigram;
 use wordpiece::WordPiece;
 
@@ -36,7 +36,7 @@ const TEXT_BYTES_MAX: usize = 1 << 22;
 pub struct Tokenizer {
     model: Model,
     normal: Vec<Normal>,
-    split: Vec<Split>,
+    split: Vec<PreTokenizer>,
     added: AddedPieces,
     before: Vec<i64>,
     after: Vec<i64>,
@@ -64,13 +64,13 @@ impl Model {
 /// Pieces that are searched in a text before all other steps, such as a model's special tokens.
 #[derive(Clone, Debug, Default)]
 struct AddedPieces {
-    by_text: HashMap<String, Added>,
+    by_text: HashMap<String, AddedToken>,
     /// The distinct lengths, in descending order.
     lengths: Vec<usize>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Added {
+struct AddedToken {
     number: i64,
     /// Whether the piece swallows spaces to its left.
     strips_left: bool,
@@ -91,7 +91,7 @@ pub struct Tokens {
 }
 
 impl AddedPieces {
-    fn new(by_text: HashMap<String, Added>) -> AddedPieces {
+    fn new(by_text: HashMap<String, AddedToken>) -> AddedPieces {
         let mut lengths: Vec<usize> = by_text.keys().map(String::len).collect();
         lengths.sort_unstable_by(|a, b| b.cmp(a));
         lengths.dedup();
@@ -100,7 +100,7 @@ impl AddedPieces {
 
     /// The first added piece in a text, and the longest of those with the same start: start, end,
     /// and the piece.
-    fn find(&self, text: &str) -> Option<(usize, usize, Added)> {
+    fn find(&self, text: &str) -> Option<(usize, usize, AddedToken)> {
         let at = |start: usize| {
             let piece = |len: &usize| Some((start + len, *self.by_text.get(text.get(start..start + len)?)?));
             self.lengths.iter().find_map(piece).map(|(end, added)| (start, end, added))
@@ -150,7 +150,15 @@ impl Tokenizer {
         let lower = !has_capitals;
         let normal = vec![Normal::Bert { cleans: true, ideographs: true, accents: lower, lower }];
         let model = Model::WordPiece(WordPiece::new(pieces, "[UNK]")?);
-        Ok(Tokenizer { model, normal, split: vec![Split::Bert], added: AddedPieces::default(), before, after, padding })
+        Ok(Tokenizer {
+            model,
+            normal,
+            split: vec![PreTokenizer::Bert],
+            added: AddedPieces::default(),
+            before,
+            after,
+            padding,
+        })
     }
 
     /// A vocabulary in the format of `tokenizer.json`.

@@ -30,22 +30,22 @@ struct Repeat {
 
 #[derive(Clone, Debug)]
 enum Item {
-    One(Set),
+    One(CharacterSet),
     Group(Alternatives),
     /// Matches the empty string if the alternatives do not match here (negative look-ahead).
     NotAhead(Alternatives),
 }
 
 #[derive(Clone, Debug)]
-struct Set {
-    parts: Vec<Part>,
+struct CharacterSet {
+    parts: Vec<ClassPart>,
     inverted: bool,
     /// Whether letter case is ignored.
     folded: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Part {
+enum ClassPart {
     Range(char, char),
     Class(Class, bool),
 }
@@ -81,12 +81,12 @@ fn is_letter(c: char) -> bool {
     c.is_alphabetic() && !c.is_numeric() && !is_combining_mark(c) && !circled
 }
 
-impl Set {
+impl CharacterSet {
     fn has(&self, c: char) -> bool {
         let has = |c: char| {
             self.parts.iter().any(|part| match *part {
-                Part::Range(low, high) => (low..=high).contains(&c),
-                Part::Class(class, inverted) => class.has(c) != inverted,
+                ClassPart::Range(low, high) => (low..=high).contains(&c),
+                ClassPart::Class(class, inverted) => class.has(c) != inverted,
             })
         };
         let found = has(c) || (self.folded && (c.to_lowercase().any(has) || c.to_uppercase().any(has)));
@@ -101,7 +101,7 @@ impl Pattern {
             let (what, limit) = ("the bytes of a pattern", PATTERN_BYTES_MAX as u64);
             return Err(Error::Limit { what, limit, got: text.len() as u64 });
         }
-        let mut reader = Reader { chars: text.chars().collect(), at: 0, folded: false };
+        let mut reader = PatternReader { chars: text.chars().collect(), at: 0, folded: false };
         let alternatives = reader.alternatives(0)?;
         match reader.peek() {
             None => Ok(Pattern(alternatives)),
@@ -112,7 +112,7 @@ impl Pattern {
     /// A pattern that matches exactly this text.
     pub fn literal(text: &str) -> Pattern {
         let one = |c| Repeat {
-            item: Item::One(Set { parts: vec![Part::Range(c, c)], inverted: false, folded: false }),
+            item: Item::One(CharacterSet { parts: vec![ClassPart::Range(c, c)], inverted: false, folded: false }),
             min: 1,
             max: 1,
         };
@@ -151,15 +151,15 @@ struct Matcher<'a> {
 
 /// The remaining items of a pattern after a group: linked lists, the innermost first.
 #[derive(Clone, Copy)]
-struct Rest<'a> {
+struct PatternRest<'a> {
     items: &'a [Repeat],
-    then: Option<&'a Rest<'a>>,
+    then: Option<&'a PatternRest<'a>>,
 }
 
 impl Matcher<'_> {
     fn alternatives(&mut self, alternatives: &Alternatives, at: usize) -> Result<Option<usize>> {
         for items in alternatives {
-            if let Some(end) = self.rest(Rest { items, then: None }, at)? {
+            if let Some(end) = self.rest(PatternRest { items, then: None }, at)? {
                 return Ok(Some(end));
             }
         }
@@ -167,7 +167,7 @@ impl Matcher<'_> {
     }
 
     /// The end of a match of the remaining items, starting at `at`.
-    fn rest(&mut self, rest: Rest<'_>, at: usize) -> Result<Option<usize>> {
+    fn rest(&mut self, rest: PatternRest<'_>, at: usize) -> Result<Option<usize>> {
         self.step(1)?;
         let Some((repeat, items)) = rest.items.split_first() else {
             return match rest.then {
@@ -175,7 +175,7 @@ impl Matcher<'_> {
                 None => Ok(Some(at)),
             };
         };
-        let behind = Rest { items, ..rest };
+        let behind = PatternRest { items, ..rest };
         match &repeat.item {
             Item::One(set) => self.one(set, repeat, behind, at),
             Item::NotAhead(alternatives) => match self.alternatives(alternatives, at)? {
@@ -184,7 +184,7 @@ impl Matcher<'_> {
             },
             Item::Group(alternatives) => {
                 for items in alternatives {
-                    let inner = Rest { items, then: Some(&behind) };
+                    let inner = PatternRest { items, then: Some(&behind) };
                     if let Some(end) = self.rest(inner, at)? {
                         return Ok(Some(end));
                     }
@@ -195,7 +195,13 @@ impl Matcher<'_> {
     }
 
     /// Matches as many characters of a set as possible, and backtracks until the rest fits.
-    fn one(&mut self, set: &Set, repeat: &Repeat, behind: Rest<'_>, at: usize) -> Result<Option<usize>> {
+    fn one(
+        &mut self,
+        set: &CharacterSet,
+        repeat: &Repeat,
+        behind: PatternRest<'_>,
+        at: usize,
+    ) -> Result<Option<usize>> {
         let most = self.chars[at..].iter().take(repeat.max).take_while(|c| set.has(**c)).count();
         self.step(most as u64)?;
         for count in (repeat.min..=most).rev() {
@@ -217,13 +223,13 @@ impl Matcher<'_> {
     }
 }
 
-struct Reader {
+struct PatternReader {
     chars: Vec<char>,
     at: usize,
     folded: bool,
 }
 
-impl Reader {
+impl PatternReader {
     fn peek(&self) -> Option<char> {
         self.chars.get(self.at).copied()
     }
@@ -274,15 +280,15 @@ impl Reader {
                 let part = self.escaped()?;
                 Ok(self.single(part))
             }
-            Some('.') => Ok(self.single(Part::Class(Class::Line, true))),
+            Some('.') => Ok(self.single(ClassPart::Class(Class::Line, true))),
             Some(c @ ('^' | '$' | '*' | '+' | '?' | '{')) => Err(self.refused(&format!("the sign {c:?}"))),
-            Some(c) => Ok(self.single(Part::Range(c, c))),
+            Some(c) => Ok(self.single(ClassPart::Range(c, c))),
             None => Err(self.refused("an end")),
         }
     }
 
-    fn single(&self, part: Part) -> Item {
-        Item::One(Set { parts: vec![part], inverted: false, folded: self.folded })
+    fn single(&self, part: ClassPart) -> Item {
+        Item::One(CharacterSet { parts: vec![part], inverted: false, folded: self.folded })
     }
 
     fn group(&mut self, depth: usize) -> Result<Item> {
@@ -303,48 +309,48 @@ impl Reader {
         }
     }
 
-    fn set(&mut self) -> Result<Set> {
+    fn set(&mut self) -> Result<CharacterSet> {
         let inverted = self.takes("^");
         let mut parts = Vec::new();
         loop {
             let part = match self.next() {
-                Some(']') if !parts.is_empty() => return Ok(Set { parts, inverted, folded: self.folded }),
+                Some(']') if !parts.is_empty() => return Ok(CharacterSet { parts, inverted, folded: self.folded }),
                 Some('[') => return Err(self.refused("a set within a set")),
                 Some('&') if self.peek() == Some('&') => return Err(self.refused("an intersection of sets")),
                 Some('\\') => self.escaped()?,
-                Some(c) => Part::Range(c, c),
+                Some(c) => ClassPart::Range(c, c),
                 None => return Err(self.refused("a set without an end")),
             };
             let is_range = self.peek() == Some('-') && self.chars.get(self.at + 1).is_some_and(|c| *c != ']');
-            let (Part::Range(low, _), true) = (part, is_range) else {
+            let (ClassPart::Range(low, _), true) = (part, is_range) else {
                 parts.push(part);
                 continue;
             };
             self.at += 1;
             let high = match self.next() {
                 Some('\\') => self.escaped()?,
-                Some(c) => Part::Range(c, c),
+                Some(c) => ClassPart::Range(c, c),
                 None => return Err(self.refused("a set without an end")),
             };
             match high {
-                Part::Range(high, _) if low <= high => parts.push(Part::Range(low, high)),
+                ClassPart::Range(high, _) if low <= high => parts.push(ClassPart::Range(low, high)),
                 _ => return Err(self.refused("a range without an end")),
             }
         }
     }
 
-    fn escaped(&mut self) -> Result<Part> {
-        let plain = |c| Ok(Part::Range(c, c));
+    fn escaped(&mut self) -> Result<ClassPart> {
+        let plain = |c| Ok(ClassPart::Range(c, c));
         match self.next() {
-            Some('s') => Ok(Part::Class(Class::Space, false)),
-            Some('S') => Ok(Part::Class(Class::Space, true)),
-            Some('d') => Ok(Part::Class(Class::Digit, false)),
+            Some('s') => Ok(ClassPart::Class(Class::Space, false)),
+            Some('S') => Ok(ClassPart::Class(Class::Space, true)),
+            Some('d') => Ok(ClassPart::Class(Class::Digit, false)),
             Some('r') => plain('\r'),
             Some('n') => plain('\n'),
             Some('t') => plain('\t'),
-            Some('p') if self.takes("{L}") => Ok(Part::Class(Class::Letter, false)),
-            Some('p') if self.takes("{N}") => Ok(Part::Class(Class::Number, false)),
-            Some('p') if self.takes("{M}") => Ok(Part::Class(Class::Mark, false)),
+            Some('p') if self.takes("{L}") => Ok(ClassPart::Class(Class::Letter, false)),
+            Some('p') if self.takes("{N}") => Ok(ClassPart::Class(Class::Number, false)),
+            Some('p') if self.takes("{M}") => Ok(ClassPart::Class(Class::Mark, false)),
             Some(c) if c.is_ascii_alphanumeric() => Err(self.refused(&format!("the class \\{c}"))),
             Some(c) => plain(c),
             None => Err(self.refused("an end")),

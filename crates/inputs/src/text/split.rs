@@ -44,7 +44,7 @@ pub(super) enum Normal {
 
 /// One step from text to words.
 #[derive(Clone, Debug)]
-pub(super) enum Split {
+pub(super) enum PreTokenizer {
     /// Bytes as printable characters, split by the pattern if there is one.
     Bytes {
         prefix: bool,
@@ -180,18 +180,18 @@ impl Normal {
     }
 }
 
-impl Split {
-    pub fn read(json: &Json) -> Result<Vec<Split>> {
+impl PreTokenizer {
+    pub fn read(json: &Json) -> Result<Vec<PreTokenizer>> {
         let mut all = Vec::new();
-        steps(json, "pretokenizers", &mut Split::step, &mut all)?;
+        steps(json, "pretokenizers", &mut PreTokenizer::step, &mut all)?;
         Ok(all)
     }
 
-    fn step(json: &Json) -> Result<Split> {
+    fn step(json: &Json) -> Result<PreTokenizer> {
         Ok(match known(json)? {
             "ByteLevel" => {
                 let pattern = flag(json, "use_regex", true).then(|| Pattern::read(BYTE_LEVEL_PATTERN)).transpose()?;
-                Split::Bytes { prefix: flag(json, "add_prefix_space", true), pattern }
+                PreTokenizer::Bytes { prefix: flag(json, "add_prefix_space", true), pattern }
             }
             "Split" => {
                 let (matches, others) = match text_of(json, "behavior")?.as_str() {
@@ -200,17 +200,21 @@ impl Split {
                     "Removed" => (false, true),
                     other => return Err(Error::unsupported(format!("a split that is {other}"))),
                 };
-                Split::Pattern { pattern: pattern(&json["pattern"])?, keeps_matches: matches, keeps_others: others }
+                PreTokenizer::Pattern {
+                    pattern: pattern(&json["pattern"])?,
+                    keeps_matches: matches,
+                    keeps_others: others,
+                }
             }
-            "Metaspace" => Split::marked(json)?,
-            "WhitespaceSplit" => Split::Whitespace,
-            "Digits" => Split::Digits { single: flag(json, "individual_digits", false) },
-            "BertPreTokenizer" => Split::Bert,
+            "Metaspace" => PreTokenizer::marked(json)?,
+            "WhitespaceSplit" => PreTokenizer::Whitespace,
+            "Digits" => PreTokenizer::Digits { single: flag(json, "individual_digits", false) },
+            "BertPreTokenizer" => PreTokenizer::Bert,
             other => return Err(Error::unsupported(format!("the pre-tokenizer {other}"))),
         })
     }
 
-    fn marked(json: &Json) -> Result<Split> {
+    fn marked(json: &Json) -> Result<PreTokenizer> {
         let mark = json["replacement"].as_str().unwrap_or("▁").chars().next().unwrap_or('▁');
         let prepend = match json["prepend_scheme"].as_str() {
             Some("always") => Prepend::Always,
@@ -220,7 +224,7 @@ impl Split {
             None if flag(json, "add_prefix_space", true) => Prepend::Always,
             None => Prepend::Never,
         };
-        Ok(Split::Marked { mark, prepend, splits: flag(json, "split", true) })
+        Ok(PreTokenizer::Marked { mark, prepend, splits: flag(json, "split", true) })
     }
 
     /// Splits words further. `is_first` says whether the first word begins the text.
@@ -235,18 +239,18 @@ impl Split {
 
     fn cut(&self, word: String, is_first: bool, all: &mut Vec<String>) -> Result<()> {
         match self {
-            Split::Bytes { prefix, pattern } => {
+            PreTokenizer::Bytes { prefix, pattern } => {
                 let word = if *prefix && !word.starts_with(' ') { format!(" {word}") } else { word };
                 match pattern {
                     Some(pattern) => all.extend(pattern.cut(&word)?.iter().map(|(piece, _)| printable(piece))),
                     None => all.push(printable(&word)),
                 }
             }
-            Split::Pattern { pattern, keeps_matches, keeps_others } => {
+            PreTokenizer::Pattern { pattern, keeps_matches, keeps_others } => {
                 let kept = |found: &bool| if *found { *keeps_matches } else { *keeps_others };
                 all.extend(pattern.cut(&word)?.into_iter().filter(|(_, found)| kept(found)).map(|(piece, _)| piece));
             }
-            Split::Marked { mark, prepend, splits } => {
+            PreTokenizer::Marked { mark, prepend, splits } => {
                 let mut word = word.replace(' ', mark.encode_utf8(&mut [0; 4]));
                 let wanted = *prepend == Prepend::Always || (*prepend == Prepend::First && is_first);
                 if wanted && !word.starts_with(*mark) {
@@ -257,9 +261,9 @@ impl Split {
                     false => all.push(word),
                 }
             }
-            Split::Whitespace => all.extend(word.split_whitespace().map(str::to_owned)),
-            Split::Digits { single } => digits(&word, *single, all),
-            Split::Bert => all.extend(wordpiece::words(&word, false)),
+            PreTokenizer::Whitespace => all.extend(word.split_whitespace().map(str::to_owned)),
+            PreTokenizer::Digits { single } => digits(&word, *single, all),
+            PreTokenizer::Bert => all.extend(wordpiece::words(&word, false)),
         }
         Ok(())
     }

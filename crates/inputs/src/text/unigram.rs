@@ -28,7 +28,7 @@ pub(super) struct Unigram {
 
 /// The best way to a position: its score, the start of its last piece, and that piece.
 #[derive(Clone, Copy)]
-struct Step {
+struct BestPath {
     score: f64,
     start: u32,
     piece: u32,
@@ -85,7 +85,7 @@ impl Unigram {
         let (mut parts, mut end) = (Vec::new(), word.len());
         let mut unknown_end = None;
         while end > 0 {
-            let Step { start, piece, .. } = steps[end];
+            let BestPath { start, piece, .. } = steps[end];
             let start = start as usize;
             if Some(piece) == self.unknown {
                 unknown_end = unknown_end.or(Some(end));
@@ -100,14 +100,14 @@ impl Unigram {
     }
 
     /// The best way to every byte position that begins a character.
-    fn steps(&self, word: &str) -> Result<Vec<Step>> {
-        let mut steps = vec![Step { score: 0.0, start: UNREACHED, piece: 0 }; word.len() + 1];
+    fn steps(&self, word: &str) -> Result<Vec<BestPath>> {
+        let mut steps = vec![BestPath { score: 0.0, start: UNREACHED, piece: 0 }; word.len() + 1];
         for (start, c) in word.char_indices() {
             let (so_far, single) = (steps[start].score, start + c.len_utf8());
             let mut reach = |end: usize, piece: u32, score: f64| {
                 let step = &mut steps[end];
                 if step.start == UNREACHED || score > step.score {
-                    *step = Step { score, start: start as u32, piece };
+                    *step = BestPath { score, start: start as u32, piece };
                 }
             };
             let mut has_single = false;

@@ -59,7 +59,7 @@ pub enum Dialect {
 
 /// The target of a kernel's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Target {
+pub struct KernelTarget {
     /// The compiler.
     pub dialect: Dialect,
     /// Lanes of a warp: 32 or 64, or 1 if threads cannot exchange values. The text sees it as
@@ -67,9 +67,9 @@ pub struct Target {
     pub warp_lanes: u32,
 }
 
-impl Target {
+impl KernelTarget {
     /// NVIDIA's GPUs.
-    pub const CUDA: Target = Target { dialect: Dialect::Cuda, warp_lanes: 32 };
+    pub const CUDA: KernelTarget = KernelTarget { dialect: Dialect::Cuda, warp_lanes: 32 };
 }
 
 /// One file of kernels.
@@ -407,8 +407,8 @@ impl Kernel {
     }
 
     /// The complete text for a compiler.
-    pub fn source(&self, target: Target) -> String {
-        let Target { dialect, warp_lanes } = target;
+    pub fn source(&self, target: KernelTarget) -> String {
+        let KernelTarget { dialect, warp_lanes } = target;
         let mut text = String::new();
         if self.program().is_some() && dialect == Dialect::Host {
             text.push_str(CHECKED);
@@ -523,7 +523,7 @@ mod tests {
     #[test]
     fn parameters_become_macros() {
         let kernel = Kernel::new(STRIDED, "copy_view").dtype("T", DType::BF16).integer("BLOCK", 256).flag("WIDE", true);
-        let source = kernel.source(Target::CUDA);
+        let source = kernel.source(KernelTarget::CUDA);
         for line in [
             "#define PANOPLY_CUDA 1",
             "#define WARP 32",

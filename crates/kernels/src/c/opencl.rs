@@ -22,7 +22,7 @@ pub(super) fn with_plain_parameters(text: &str) -> String {
     while let Some(at) = next_entry(rest) {
         let done = text.len() - rest.len();
         let (before, from) = rest.split_at(at);
-        match Entry::read(from, &text[..done + at]) {
+        match KernelEntry::read(from, &text[..done + at]) {
             None => {
                 rewritten.push_str(before);
                 rewritten.push_str(KEYWORD);
@@ -46,7 +46,7 @@ pub(super) fn parameter_types(text: &str, entry: &str) -> Option<Vec<String>> {
     let mut rest = text;
     while let Some(at) = next_entry(rest) {
         let from = &rest[at..];
-        if let Some(found) = Entry::read(from, "").filter(|found| found.name == entry) {
+        if let Some(found) = KernelEntry::read(from, "").filter(|found| found.name == entry) {
             return Some(found.parameters.iter().map(|parameter| plain(&parameter.kind)).collect());
         }
         rest = &from[KEYWORD.len()..];
@@ -61,7 +61,7 @@ const BOUNDS: [&str; 2] = ["LAUNCH_BOUNDS", "LAUNCH_UP_TO"];
 const DYNAMIC: &str = "DYNAMIC_SHARED";
 
 /// An entry up to the brace that opens its body.
-struct Entry<'a> {
+struct KernelEntry<'a> {
     /// `LAUNCH_BOUNDS(…)` or a similar macro. Empty if there is none.
     bounds: &'a str,
     name: &'a str,
@@ -76,10 +76,10 @@ struct Parameter {
     name: String,
 }
 
-impl<'a> Entry<'a> {
+impl<'a> KernelEntry<'a> {
     /// Parses an entry from its first word on. `before` is the text that may define macros of its
     /// parameters.
-    fn read(text: &'a str, before: &str) -> Option<Entry<'a>> {
+    fn read(text: &'a str, before: &str) -> Option<KernelEntry<'a>> {
         let mut rest = text[KEYWORD.len()..].trim_start();
         let mut bounds = "";
         if let Some(word) = BOUNDS.iter().find(|word| rest.starts_with(**word)) {
@@ -95,7 +95,7 @@ impl<'a> Entry<'a> {
         let body = list[end + 1..].trim_start();
         let opened = body.strip_prefix('{')?;
         let own_text = &opened[..next_entry(opened).unwrap_or(opened.len())];
-        Some(Entry {
+        Some(KernelEntry {
             bounds,
             name,
             parameters: parameters(&list[1..end], before)?,
@@ -105,7 +105,7 @@ impl<'a> Entry<'a> {
     }
 
     fn write(&self, text: &mut String, number: usize) -> std::fmt::Result {
-        let Entry { bounds, name, parameters, is_dynamic, .. } = self;
+        let KernelEntry { bounds, name, parameters, is_dynamic, .. } = self;
         for (place, Parameter { kind, .. }) in parameters.iter().enumerate().filter(|(_, one)| !one.is_pointer()) {
             let kind = plain(kind);
             let words = format!("u64 words[(sizeof({kind}) + 7) / 8]");

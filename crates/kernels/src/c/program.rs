@@ -63,9 +63,9 @@ mod tests {
             .unwrap();
         let kernel = c::Kernel::of_program(&program);
         assert_eq!((kernel.name().as_str(), kernel.entry()), ("halves/f", "f"));
-        let host = kernel.source(c::Target { dialect: c::Dialect::Host, warp_lanes: 32 });
+        let host = kernel.source(c::KernelTarget { dialect: c::Dialect::Host, warp_lanes: 32 });
         assert!(host.starts_with(c::CHECKED) && host.contains("PANOPLY_HOST_ENTRY(f)"));
-        let cuda = kernel.source(c::Target::CUDA);
+        let cuda = kernel.source(c::KernelTarget::CUDA);
         assert!(!cuda.starts_with(c::CHECKED));
         for text in [host, cuda] {
             assert!(text.contains("#line 1 \"halves\"\nKERNEL f("));

@@ -1,6 +1,6 @@
 //! Loops: `Loop`, `Scan` and `SequenceMap`, whose bodies are programs of their own.
 
-use super::{Context, Executable, Live};
+use super::{Context, Executable, RunValue};
 use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::ops::call::{Call, axis_of, size_of_int, truth};
@@ -11,7 +11,12 @@ use crate::value::Value;
 
 /// Runs a node that has a body. `captured` are the values of the surrounding graph that the body
 /// reads.
-pub(super) fn run(context: &Context<'_>, call: &Call<'_>, body: &Executable, captured: &[Live]) -> Result<Vec<Value>> {
+pub(super) fn run(
+    context: &Context<'_>,
+    call: &Call<'_>,
+    body: &Executable,
+    captured: &[RunValue],
+) -> Result<Vec<Value>> {
     match call.node.kind {
         OpKind::Loop => run_loop(context, call, body, captured),
         OpKind::Scan => run_scan(context, call, body, captured),
@@ -19,13 +24,13 @@ pub(super) fn run(context: &Context<'_>, call: &Call<'_>, body: &Executable, cap
     }
 }
 
-fn turn(context: &Context<'_>, body: &Executable, inputs: Vec<Value>, captured: &[Live]) -> Result<Vec<Value>> {
+fn turn(context: &Context<'_>, body: &Executable, inputs: Vec<Value>, captured: &[RunValue]) -> Result<Vec<Value>> {
     context.turn()?;
-    let inputs = inputs.into_iter().map(Live::Value).chain(captured.iter().cloned());
+    let inputs = inputs.into_iter().map(RunValue::Value).chain(captured.iter().cloned());
     body.run(context, inputs.collect())?.iter().map(|output| context.fetch(output)).collect()
 }
 
-fn run_loop(context: &Context<'_>, call: &Call<'_>, body: &Executable, captured: &[Live]) -> Result<Vec<Value>> {
+fn run_loop(context: &Context<'_>, call: &Call<'_>, body: &Executable, captured: &[RunValue]) -> Result<Vec<Value>> {
     let limit = call.optional_ints(0)?.and_then(|limit| limit.first().copied());
     let mut goes_on = match call.inputs.get(1).and_then(Option::as_ref) {
         Some(condition) => truth(condition)?,
@@ -78,7 +83,7 @@ fn at_index(array: &Array, axis: usize, index: usize) -> Result<Array> {
     view(array, &dims, start, &steps)
 }
 
-fn run_scan(context: &Context<'_>, call: &Call<'_>, body: &Executable, captured: &[Live]) -> Result<Vec<Value>> {
+fn run_scan(context: &Context<'_>, call: &Call<'_>, body: &Executable, captured: &[RunValue]) -> Result<Vec<Value>> {
     if call.version() < 9 {
         return scan_batches(context, call, body, captured);
     }
@@ -136,7 +141,12 @@ fn list_flag(call: &Call<'_>, name: &str, place: usize) -> Result<bool> {
 
 /// Version 8 of `Scan`: a leading batch axis and sequence lengths. Only sequences of full length
 /// are supported.
-fn scan_batches(context: &Context<'_>, call: &Call<'_>, body: &Executable, captured: &[Live]) -> Result<Vec<Value>> {
+fn scan_batches(
+    context: &Context<'_>,
+    call: &Call<'_>,
+    body: &Executable,
+    captured: &[RunValue],
+) -> Result<Vec<Value>> {
     if call.optional(0)?.is_some() || call.ints("directions")?.is_some() {
         return Err(Error::unsupported("Scan of version 8 with lengths or directions"));
     }
@@ -175,7 +185,7 @@ fn scan_batches(context: &Context<'_>, call: &Call<'_>, body: &Executable, captu
     rows.iter().map(|list| stack(list, 0).map(Value::Array)).collect()
 }
 
-fn run_map(context: &Context<'_>, call: &Call<'_>, body: &Executable, captured: &[Live]) -> Result<Vec<Value>> {
+fn run_map(context: &Context<'_>, call: &Call<'_>, body: &Executable, captured: &[RunValue]) -> Result<Vec<Value>> {
     let values: Vec<&Value> = call.inputs.iter().flatten().collect();
     let first = values.first().ok_or_else(|| Error::invalid("SequenceMap", "a sequence", "nothing"))?;
     let turns = first.sequence()?.len();

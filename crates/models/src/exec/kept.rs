@@ -12,20 +12,20 @@ pub(super) const SEGMENT_SIZE: usize = 1 << 10;
 
 /// The number of steps and nodes kept for a model, bodies of loops included.
 #[derive(Default)]
-pub(crate) struct Kept(AtomicUsize);
+pub(crate) struct CachedNodeCount(AtomicUsize);
 
 /// The part of the budget that one program uses.
 pub(super) struct Share {
-    of: Arc<Kept>,
+    of: Arc<CachedNodeCount>,
     own: AtomicUsize,
 }
 
 impl Share {
-    pub(super) fn of(kept: &Arc<Kept>) -> Share {
+    pub(super) fn of(kept: &Arc<CachedNodeCount>) -> Share {
         Share { of: Arc::clone(kept), own: AtomicUsize::new(0) }
     }
 
-    pub(super) fn kept(&self) -> &Arc<Kept> {
+    pub(super) fn kept(&self) -> &Arc<CachedNodeCount> {
         &self.of
     }
 
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn shares_come_back() {
-        let kept = Arc::new(Kept::default());
+        let kept = Arc::new(CachedNodeCount::default());
         let (a, b) = (Share::of(&kept), Share::of(&kept));
         assert!(a.take(KEPT_MAX / 2) && b.take(KEPT_MAX / 2) && !b.take(1));
         drop(a);

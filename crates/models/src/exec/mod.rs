@@ -5,8 +5,8 @@
 //!    devices have ops for are recorded into a graph. Every other node is a step on the host. A
 //!    graph is as large as possible: it ends only when a step on the host needs a value of the
 //!    graph.
-//! 2. The trace is a list of [`Step`]s. Later runs with the same types and shapes replay the list
-//!    without decisions.
+//! 2. The trace is a list of [`RunStep`]s. Later runs with the same types and shapes replay the
+//!    list without decisions.
 //! 3. If shapes depend on values (`NonZero`, a slice with computed bounds), or a value decides an
 //!    `If`, the list ends in a branch. A branch has one further list for each outcome seen, keyed
 //!    by the outcome. A new outcome is traced from there.
@@ -39,9 +39,10 @@ use crate::array::Array;
 use crate::bounds::bound;
 use crate::element::ElementType;
 use crate::error::{Error, Result};
+use crate::profile::{NodeTime, Recorder};
 use crate::program::{Body, Node, ValueId};
 use crate::value::Value;
-pub(crate) use kept::Kept;
+pub(crate) use kept::CachedNodeCount;
 use kept::Share;
 use state::State;
 
@@ -63,13 +64,25 @@ pub struct Context<'a> {
     bytes: Cell<u64>,
     /// The devices that ran graphs, as reported by the runtime, each with its number of graphs.
     devices: RefCell<Vec<(DeviceId, u64)>>,
+    /// Measures each step, if the run is for a profile. Every graph then has one node.
+    recorder: Option<Recorder>,
 }
 
 impl<'a> Context<'a> {
     /// The environment of a run that starts now.
     pub fn new(runtime: Option<&'a Runtime>, options: RunOptions) -> Context<'a> {
         let (turns, bytes, devices) = (Cell::new(0), Cell::new(0), RefCell::default());
-        Context { runtime, options, turns, bytes, devices }
+        Context { runtime, options, turns, bytes, devices, recorder: None }
+    }
+
+    /// The environment of a run that executes one node after the other and measures each.
+    pub(crate) fn profiling(runtime: &'a Runtime, options: RunOptions) -> Context<'a> {
+        Context { recorder: Some(Recorder::default()), ..Context::new(Some(runtime), options) }
+    }
+
+    /// The times of a run that was measured.
+    pub(crate) fn into_times(self) -> Vec<NodeTime> {
+        self.recorder.map(Recorder::into_times).unwrap_or_default()
     }
 
     /// Counts an iteration of a loop. Fails beyond the bound or after the deadline.
@@ -103,7 +116,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    fn let_go(&self, live: Option<Live>) {
+    fn let_go(&self, live: Option<RunValue>) {
         self.bytes.set(self.bytes.get().saturating_sub(live.map_or(0, |live| live.bytes())));
     }
 
@@ -113,6 +126,9 @@ impl<'a> Context<'a> {
         // Parts of a split graph ran on other devices.
         let mut devices = self.devices.borrow_mut();
         count_in(&mut devices, outcome.report.device, 1);
+        if let Some(recorder) = &self.recorder {
+            recorder.ran_on(outcome.report.device);
+        }
         outcome.report.cuts.iter().for_each(|cut| count_in(&mut devices, cut.to, 1));
         Ok(outcome.output)
     }
@@ -124,13 +140,13 @@ impl<'a> Context<'a> {
     }
 
     /// The value, copied to the host if it is on a device.
-    pub fn fetch(&self, live: &Live) -> Result<Value> {
+    pub fn fetch(&self, live: &RunValue) -> Result<Value> {
         match live {
-            Live::Value(value) => Ok(value.clone()),
-            Live::Tensor(tensor, kind) if tensor.location() == Location::Host => {
+            RunValue::Value(value) => Ok(value.clone()),
+            RunValue::Tensor(tensor, kind) if tensor.location() == Location::Host => {
                 Array::from_carrier(tensor, *kind).map(Value::Array)
             }
-            Live::Tensor(tensor, kind) => {
+            RunValue::Tensor(tensor, kind) => {
                 let runtime = self.runtime.ok_or_else(|| Error::unsupported("a device without a runtime"))?;
                 let tensor = runtime.run(Transfer::to_host(tensor)).wait()?;
                 Array::from_carrier(&tensor, *kind).map(Value::Array)
@@ -149,34 +165,34 @@ pub(crate) fn count_in(devices: &mut Vec<(DeviceId, u64)>, device: DeviceId, gra
 
 /// A value of a run, on the host or in the memory where a graph left it.
 #[derive(Clone)]
-pub enum Live {
+pub enum RunValue {
     /// A value on the host.
     Value(Value),
     /// A tensor that holds elements of this type, in as many bits or fewer.
     Tensor(Tensor, ElementType),
 }
 
-impl Live {
+impl RunValue {
     /// The value as a tensor for graphs.
     pub fn tensor(&self) -> Result<Tensor> {
         match self {
-            Live::Value(value) => value.array()?.tensor(),
-            Live::Tensor(tensor, _) => Ok(tensor.clone()),
+            RunValue::Value(value) => value.array()?.tensor(),
+            RunValue::Tensor(tensor, _) => Ok(tensor.clone()),
         }
     }
 
     /// The bytes that the value takes on the host. The runtime accounts for device memory.
     fn bytes(&self) -> u64 {
         match self {
-            Live::Value(value) => value.bytes(),
-            Live::Tensor(..) => 0,
+            RunValue::Value(value) => value.bytes(),
+            RunValue::Tensor(..) => 0,
         }
     }
 
     fn form(&self, form: &mut Vec<u64>) {
         match self {
-            Live::Value(value) => value.form(form),
-            Live::Tensor(tensor, kind) => {
+            RunValue::Value(value) => value.form(form),
+            RunValue::Tensor(tensor, kind) => {
                 form.extend([kind.code() as u64, tensor.shape().rank() as u64]);
                 form.extend(tensor.shape().iter().map(|dim| *dim as u64));
             }
@@ -186,7 +202,7 @@ impl Live {
 
 /// The origin of a step's operand.
 #[derive(Clone)]
-enum Source {
+enum OperandSource {
     Missing,
     Static(Value),
     Slot(usize),
@@ -196,11 +212,11 @@ enum Source {
 type Inner = (Arc<Executable>, Vec<usize>);
 
 /// One step of a run.
-enum Step {
-    /// A graph on a device.
-    Graph { graph: Graph, inputs: Vec<usize>, outputs: Vec<(usize, ElementType)> },
+enum RunStep {
+    /// A graph on a device. `node` is its only node in runs for a profile, else `None`.
+    Graph { graph: Graph, inputs: Vec<usize>, outputs: Vec<(usize, ElementType)>, node: Option<Arc<Node>> },
     /// A node on the host.
-    Host { node: Arc<Node>, inputs: Vec<Source>, outputs: Vec<Option<usize>>, bodies: Vec<Inner> },
+    Host { node: Arc<Node>, inputs: Vec<OperandSource>, outputs: Vec<Option<usize>>, bodies: Vec<Inner> },
     /// Converts indices to the form that devices read: 32 bits, counted from the front, checked
     /// against an axis of this length.
     Indices { input: usize, output: usize, len: usize },
@@ -208,25 +224,25 @@ enum Step {
 
 /// A list of steps and its end.
 pub(crate) struct Segment {
-    steps: Vec<Step>,
+    steps: Vec<RunStep>,
     /// For each step, the slots that are not needed after it.
     frees: Vec<Vec<usize>>,
-    end: End,
+    end: TraceEnd,
 }
 
 impl Segment {
     /// Its size in the budget: the steps, plus the outputs or, for a branch, the size of its state.
     fn size(&self) -> usize {
         let left = match &self.end {
-            End::Done(outputs) => outputs.len(),
-            End::Branch(branch) => branch.state.size(),
+            TraceEnd::Done(outputs) => outputs.len(),
+            TraceEnd::Branch(branch) => branch.state.size(),
         };
         kept::SEGMENT_SIZE + self.steps.len() + left
     }
 }
 
-enum End {
-    Done(Vec<Source>),
+enum TraceEnd {
+    Done(Vec<OperandSource>),
     Branch(Box<Branch>),
 }
 
@@ -246,10 +262,10 @@ struct Branch {
 }
 
 /// Lists with their keys.
-type Known = Vec<(Vec<u64>, Arc<Segment>)>;
+type CachedSegments = Vec<(Vec<u64>, Arc<Segment>)>;
 
 #[derive(Default)]
-struct Lists(RwLock<Known>);
+struct Lists(RwLock<CachedSegments>);
 
 impl Lists {
     fn find(&self, key: &[u64]) -> Option<Arc<Segment>> {
@@ -267,14 +283,14 @@ impl Lists {
     }
 
     /// Visits every step of every list, lists behind branches included.
-    fn visit(&self, visit: &mut dyn FnMut(&Step)) {
+    fn visit(&self, visit: &mut dyn FnMut(&RunStep)) {
         let known: Vec<Arc<Segment>> = {
             let known = self.0.read().unwrap_or_else(|poisoned| poisoned.into_inner());
             known.iter().map(|(_, segment)| Arc::clone(segment)).collect()
         };
         for segment in known {
             segment.steps.iter().for_each(&mut *visit);
-            if let End::Branch(branch) = &segment.end {
+            if let TraceEnd::Branch(branch) = &segment.end {
                 branch.lists.visit(visit);
             }
         }
@@ -301,7 +317,7 @@ impl Executable {
         body: Arc<Body>,
         statics: HashMap<ValueId, Value>,
         dynamics: Vec<ValueId>,
-        kept: &Arc<Kept>,
+        kept: &Arc<CachedNodeCount>,
     ) -> Executable {
         Executable { body, statics, dynamics, lists: Lists::default(), share: Share::of(kept) }
     }
@@ -330,12 +346,12 @@ impl Executable {
     pub(crate) fn steps(&self) -> String {
         let (mut graphs, mut nodes, mut hosts) = (0, 0, std::collections::BTreeMap::<String, usize>::new());
         self.lists.visit(&mut |step| match step {
-            Step::Graph { graph, .. } => {
+            RunStep::Graph { graph, .. } => {
                 graphs += 1;
                 nodes += graph.nodes().len();
             }
-            Step::Host { node, .. } => *hosts.entry(node.op.clone()).or_default() += 1,
-            Step::Indices { .. } => *hosts.entry("indices".to_owned()).or_default() += 1,
+            RunStep::Host { node, .. } => *hosts.entry(node.op.clone()).or_default() += 1,
+            RunStep::Indices { .. } => *hosts.entry("indices".to_owned()).or_default() += 1,
         });
         let hosts: Vec<String> = hosts.into_iter().map(|(op, count)| format!("{count} {op}")).collect();
         let hosts = if hosts.is_empty() { "nothing".to_owned() } else { hosts.join(", ") };
@@ -346,7 +362,7 @@ impl Executable {
     pub(crate) fn graphs(&self) -> Vec<Graph> {
         let mut graphs = Vec::new();
         self.lists.visit(&mut |step| {
-            if let Step::Graph { graph, .. } = step {
+            if let RunStep::Graph { graph, .. } = step {
                 graphs.push(graph.clone());
             }
         });
@@ -355,15 +371,16 @@ impl Executable {
 
     /// Runs on these inputs: those of the body, followed by the surrounding values. Outputs stay
     /// where they were computed.
-    pub(crate) fn run(&self, context: &Context<'_>, inputs: Vec<Live>) -> Result<Vec<Live>> {
+    pub(crate) fn run(&self, context: &Context<'_>, inputs: Vec<RunValue>) -> Result<Vec<RunValue>> {
         let expected = self.body.inputs.len() + self.dynamics.len();
         if inputs.len() != expected {
             return Err(Error::invalid("the inputs of a graph", expected.to_string(), inputs.len()));
         }
-        // Lists traced without devices have every step on the host, so the key holds this too.
-        let mut form = vec![u64::from(context.runtime.is_some())];
+        // Lists traced without devices have every step on the host, and those for a profile have
+        // one node in each graph, so the key holds this too.
+        let mut form = vec![u64::from(context.runtime.is_some()) | u64::from(context.recorder.is_some()) << 1];
         inputs.iter().for_each(|input| input.form(&mut form));
-        let live: Vec<Option<Live>> = inputs.into_iter().map(Some).collect();
+        let live: Vec<Option<RunValue>> = inputs.into_iter().map(Some).collect();
         match self.lists.find(&form) {
             Some(segment) => replay::replay(context, self, segment, live),
             None => {

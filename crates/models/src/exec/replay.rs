@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::state::{Bound, State};
+use super::state::{State, ValueLocation};
 use super::tracer::Tracer;
-use super::{Branch, Context, End, Executable, Inner, Lists, Live, Outcome, Segment, Source, Step, bodies};
+use super::{
+    Branch, Context, Executable, Inner, Lists, OperandSource, Outcome, RunStep, RunValue, Segment, TraceEnd, bodies,
+};
 use crate::array::Array;
 use crate::element::ElementType;
 use crate::error::{Error, Result};
@@ -20,16 +22,16 @@ pub(super) fn replay(
     context: &Context<'_>,
     executable: &Executable,
     mut segment: Arc<Segment>,
-    mut live: Vec<Option<Live>>,
-) -> Result<Vec<Live>> {
+    mut live: Vec<Option<RunValue>>,
+) -> Result<Vec<RunValue>> {
     loop {
         for (step, frees) in segment.steps.iter().zip(&segment.frees) {
             run_step(context, step, &mut live)?;
             frees.iter().for_each(|slot| context.let_go(live[*slot].take()));
         }
         let branch = match &segment.end {
-            End::Done(outputs) => return outputs.iter().map(|output| value_of(output, &live)).collect(),
-            End::Branch(branch) => branch,
+            TraceEnd::Done(outputs) => return outputs.iter().map(|output| value_of(output, &live)).collect(),
+            TraceEnd::Branch(branch) => branch,
         };
         let key = branch_key(context, branch, &live)?;
         segment = match branch.lists.find(&key) {
@@ -48,10 +50,10 @@ pub(super) fn trace(
     context: &Context<'_>,
     executable: &Executable,
     mut state: State,
-    mut live: Vec<Option<Live>>,
+    mut live: Vec<Option<RunValue>>,
     lists: &Lists,
     mut key: Vec<u64>,
-) -> Result<Vec<Live>> {
+) -> Result<Vec<RunValue>> {
     let mut parent: Option<Arc<Segment>> = None;
     loop {
         let mut tracer = Tracer::new(context, executable.share.kept(), state, live);
@@ -60,12 +62,12 @@ pub(super) fn trace(
         live = left;
         let segment = Arc::new(segment);
         match parent.as_deref().map(|parent| &parent.end) {
-            Some(End::Branch(branch)) => executable.keep(&branch.lists, key, &segment),
+            Some(TraceEnd::Branch(branch)) => executable.keep(&branch.lists, key, &segment),
             _ => executable.keep(lists, key, &segment),
         }
         let branch = match &segment.end {
-            End::Done(outputs) => return outputs.iter().map(|output| value_of(output, &live)).collect(),
-            End::Branch(branch) => branch,
+            TraceEnd::Done(outputs) => return outputs.iter().map(|output| value_of(output, &live)).collect(),
+            TraceEnd::Branch(branch) => branch,
         };
         key = branch_key(context, branch, &live)?;
         state = branch.state.clone();
@@ -75,7 +77,7 @@ pub(super) fn trace(
 }
 
 /// The list that a tracer made, and the contents of the slots.
-fn finish(tracer: Tracer<'_, '_>, outcome: Option<Outcome>) -> (Segment, Vec<Option<Live>>) {
+fn finish(tracer: Tracer<'_, '_>, outcome: Option<Outcome>) -> (Segment, Vec<Option<RunValue>>) {
     let Tracer { mut state, live, steps, .. } = tracer;
     let kept = match &outcome {
         Some(outcome) => {
@@ -91,14 +93,14 @@ fn finish(tracer: Tracer<'_, '_>, outcome: Option<Outcome>) -> (Segment, Vec<Opt
     let end = match outcome {
         Some(outcome) => {
             state.prune();
-            End::Branch(Box::new(Branch { outcome, state, lists: Lists::default() }))
+            TraceEnd::Branch(Box::new(Branch { outcome, state, lists: Lists::default() }))
         }
-        None => End::Done(state.outputs.iter().map(|id| source(state.bound.get(id))).collect()),
+        None => TraceEnd::Done(state.outputs.iter().map(|id| source(state.bound.get(id))).collect()),
     };
     let mut kept = kept;
-    if let End::Done(outputs) = &end {
+    if let TraceEnd::Done(outputs) = &end {
         kept.extend(
-            outputs.iter().filter_map(|output| if let Source::Slot(slot) = output { Some(*slot) } else { None }),
+            outputs.iter().filter_map(|output| if let OperandSource::Slot(slot) = output { Some(*slot) } else { None }),
         );
     }
     // In reverse order, the first step found to read or write a slot is the last one to need it.
@@ -113,30 +115,31 @@ fn finish(tracer: Tracer<'_, '_>, outcome: Option<Outcome>) -> (Segment, Vec<Opt
     (Segment { steps, frees, end }, live)
 }
 
-fn step_slots(step: &Step, visit: &mut dyn FnMut(usize)) {
+fn step_slots(step: &RunStep, visit: &mut dyn FnMut(usize)) {
     match step {
-        Step::Graph { inputs, outputs, .. } => {
+        RunStep::Graph { inputs, outputs, .. } => {
             inputs.iter().copied().chain(outputs.iter().map(|(slot, _)| *slot)).for_each(visit);
         }
-        Step::Host { inputs, outputs, bodies, .. } => {
-            let read =
-                inputs.iter().filter_map(|input| if let Source::Slot(slot) = input { Some(*slot) } else { None });
+        RunStep::Host { inputs, outputs, bodies, .. } => {
+            let read = inputs
+                .iter()
+                .filter_map(|input| if let OperandSource::Slot(slot) = input { Some(*slot) } else { None });
             let captured = bodies.iter().flat_map(|(_, slots)| slots.iter().copied());
             read.chain(captured).chain(outputs.iter().flatten().copied()).for_each(visit);
         }
-        Step::Indices { input, output, .. } => [*input, *output].into_iter().for_each(visit),
+        RunStep::Indices { input, output, .. } => [*input, *output].into_iter().for_each(visit),
     }
 }
 
-pub(super) fn source(bound: Option<&Bound>) -> Source {
+pub(super) fn source(bound: Option<&ValueLocation>) -> OperandSource {
     match bound {
-        Some(Bound::Static(value)) => Source::Static(value.clone()),
-        Some(Bound::Slot(slot)) => Source::Slot(*slot),
-        Some(Bound::Pending(..)) | None => Source::Missing,
+        Some(ValueLocation::Static(value)) => OperandSource::Static(value.clone()),
+        Some(ValueLocation::Slot(slot)) => OperandSource::Slot(*slot),
+        Some(ValueLocation::Pending(..)) | None => OperandSource::Missing,
     }
 }
 
-fn branch_key(context: &Context<'_>, branch: &Branch, live: &[Option<Live>]) -> Result<Vec<u64>> {
+fn branch_key(context: &Context<'_>, branch: &Branch, live: &[Option<RunValue>]) -> Result<Vec<u64>> {
     let mut key = Vec::new();
     match &branch.outcome {
         Outcome::Forms(slots) => {
@@ -180,29 +183,29 @@ pub(super) fn inline(state: &mut State, node: &Node, condition: bool) -> Result<
     Ok(())
 }
 
-pub(super) fn live_at(live: &[Option<Live>], slot: usize) -> Result<&Live> {
+pub(super) fn live_at(live: &[Option<RunValue>], slot: usize) -> Result<&RunValue> {
     let missing = || Error::invalid("a run", "a value in each slot that is read", format!("none in {slot}"));
     live.get(slot).and_then(Option::as_ref).ok_or_else(missing)
 }
 
 /// A value of the run, on the host or on a device.
-fn value_of(source: &Source, live: &[Option<Live>]) -> Result<Live> {
+fn value_of(source: &OperandSource, live: &[Option<RunValue>]) -> Result<RunValue> {
     match source {
-        Source::Static(value) => Ok(Live::Value(value.clone())),
-        Source::Slot(slot) => live_at(live, *slot).cloned(),
-        Source::Missing => Err(Error::invalid("an output", "a value", "none")),
+        OperandSource::Static(value) => Ok(RunValue::Value(value.clone())),
+        OperandSource::Slot(slot) => live_at(live, *slot).cloned(),
+        OperandSource::Missing => Err(Error::invalid("an output", "a value", "none")),
     }
 }
 
-fn fetch(context: &Context<'_>, source: &Source, live: &[Option<Live>]) -> Result<Value> {
+fn fetch(context: &Context<'_>, source: &OperandSource, live: &[Option<RunValue>]) -> Result<Value> {
     match source {
-        Source::Static(value) => Ok(value.clone()),
-        Source::Slot(slot) => context.fetch(live_at(live, *slot)?),
-        Source::Missing => Err(Error::invalid("an output", "a value", "none")),
+        OperandSource::Static(value) => Ok(value.clone()),
+        OperandSource::Slot(slot) => context.fetch(live_at(live, *slot)?),
+        OperandSource::Missing => Err(Error::invalid("an output", "a value", "none")),
     }
 }
 
-fn put(context: &Context<'_>, live: &mut Vec<Option<Live>>, slot: usize, value: Live) -> Result<()> {
+fn put(context: &Context<'_>, live: &mut Vec<Option<RunValue>>, slot: usize, value: RunValue) -> Result<()> {
     if live.len() <= slot {
         live.resize_with(slot + 1, || None);
     }
@@ -211,23 +214,35 @@ fn put(context: &Context<'_>, live: &mut Vec<Option<Live>>, slot: usize, value: 
     Ok(())
 }
 
-/// Runs one step on the values in the slots.
-pub(super) fn run_step(context: &Context<'_>, step: &Step, live: &mut Vec<Option<Live>>) -> Result<()> {
+/// Runs one step on the values in the slots, and measures it in runs for a profile.
+pub(super) fn run_step(context: &Context<'_>, step: &RunStep, live: &mut Vec<Option<RunValue>>) -> Result<()> {
+    let Some(recorder) = &context.recorder else { return execute(context, step, live) };
+    let begin = recorder.begin();
+    execute(context, step, live)?;
     match step {
-        Step::Graph { graph, inputs, outputs } => {
+        RunStep::Graph { node: Some(node), .. } => recorder.end(&begin, &node.name, &node.op, true),
+        RunStep::Host { node, .. } => recorder.end(&begin, &node.name, &node.op, false),
+        RunStep::Graph { node: None, .. } | RunStep::Indices { .. } => recorder.end(&begin, "indices", "Cast", false),
+    }
+    Ok(())
+}
+
+fn execute(context: &Context<'_>, step: &RunStep, live: &mut Vec<Option<RunValue>>) -> Result<()> {
+    match step {
+        RunStep::Graph { graph, inputs, outputs, .. } => {
             let tensors = inputs.iter().map(|slot| live_at(live, *slot)?.tensor()).collect::<Result<Vec<_>>>()?;
             let made = context.run_graph(graph, &tensors.iter().collect::<Vec<_>>())?;
             for (tensor, (slot, kind)) in made.into_iter().zip(outputs) {
-                put(context, live, *slot, Live::Tensor(tensor, *kind))?;
+                put(context, live, *slot, RunValue::Tensor(tensor, *kind))?;
             }
         }
-        Step::Indices { input, output, len } => {
+        RunStep::Indices { input, output, len } => {
             let value = context.fetch(live_at(live, *input)?)?;
-            put(context, live, *output, Live::Value(indices(value.array()?, *len)?.into()))?;
+            put(context, live, *output, RunValue::Value(indices(value.array()?, *len)?.into()))?;
         }
-        Step::Host { node, inputs, outputs, bodies } => {
-            let given = |input: &Source| match input {
-                Source::Missing => Ok(None),
+        RunStep::Host { node, inputs, outputs, bodies } => {
+            let given = |input: &OperandSource| match input {
+                OperandSource::Missing => Ok(None),
                 other => fetch(context, other, live).map(Some),
             };
             let values = inputs.iter().map(given).collect::<Result<Vec<_>>>().map_err(|cause| node.error(cause))?;
@@ -236,7 +251,7 @@ pub(super) fn run_step(context: &Context<'_>, step: &Step, live: &mut Vec<Option
                 let Some(slot) = slot else { continue };
                 let value = made.get(place).cloned();
                 let missing = || node.error(Error::unsupported(format!("output {place}")));
-                put(context, live, *slot, Live::Value(value.ok_or_else(missing)?))?;
+                put(context, live, *slot, RunValue::Value(value.ok_or_else(missing)?))?;
             }
         }
     }
@@ -249,7 +264,7 @@ pub(super) fn run_node(
     node: &Node,
     inputs: &[Option<Value>],
     bodies: &[Inner],
-    live: &[Option<Live>],
+    live: &[Option<RunValue>],
 ) -> Result<Vec<Value>> {
     match node.kind {
         OpKind::Plain { eval, .. } => eval(&Call { node, inputs }),

@@ -12,7 +12,7 @@ use crate::value::Value;
 
 /// The location of a value at a point of a trace.
 #[derive(Clone)]
-pub(super) enum Bound {
+pub(super) enum ValueLocation {
     /// A constant for every run of this list.
     Static(Value),
     /// A value in this slot.
@@ -24,7 +24,7 @@ pub(super) enum Bound {
 /// The nodes that are done and those that may run. Cloned when a list ends in a branch.
 #[derive(Clone, Default)]
 pub(super) struct State {
-    pub bound: HashMap<ValueId, Bound>,
+    pub bound: HashMap<ValueId, ValueLocation>,
     /// The bytes from which constant float matrices were dequantized.
     pub origins: HashMap<ValueId, Arc<Origin>>,
     /// For each value, the number of nodes and outputs that still need it.
@@ -45,10 +45,10 @@ impl State {
     pub(super) fn new(body: &Body, statics: &HashMap<ValueId, Value>, dynamics: &[ValueId]) -> State {
         let mut state = State { outputs: body.outputs.clone(), ..State::default() };
         for (slot, id) in body.inputs.iter().chain(dynamics).enumerate() {
-            state.bound.insert(*id, Bound::Slot(slot));
+            state.bound.insert(*id, ValueLocation::Slot(slot));
         }
         state.slots = body.inputs.len() + dynamics.len();
-        state.bound.extend(statics.iter().map(|(id, value)| (*id, Bound::Static(value.clone()))));
+        state.bound.extend(statics.iter().map(|(id, value)| (*id, ValueLocation::Static(value.clone()))));
         state.add(body);
         body.outputs.iter().for_each(|id| *state.uses.entry(*id).or_default() += 1);
         state
@@ -56,7 +56,7 @@ impl State {
 
     /// Adds a body's constants and nodes.
     pub(super) fn add(&mut self, body: &Body) {
-        self.bound.extend(body.constants.iter().map(|(id, array)| (*id, Bound::Static(array.clone().into()))));
+        self.bound.extend(body.constants.iter().map(|(id, array)| (*id, ValueLocation::Static(array.clone().into()))));
         for node in &body.nodes {
             self.add_node(Arc::clone(node));
         }
@@ -89,7 +89,7 @@ impl State {
     }
 
     /// Records that a value is available, and moves nodes whose last operand it was to `ready`.
-    pub(super) fn bind(&mut self, id: ValueId, bound: Bound) {
+    pub(super) fn bind(&mut self, id: ValueId, bound: ValueLocation) {
         self.bound.insert(id, bound);
         for place in self.waiting.remove(&id).unwrap_or_default() {
             self.missing[place] -= 1;
@@ -120,8 +120,8 @@ impl State {
 
     /// Slots of values that are still needed.
     pub(super) fn needed_slots(&self) -> BTreeSet<usize> {
-        let slot = |(id, bound): (&ValueId, &Bound)| match bound {
-            Bound::Slot(slot) if self.is_needed(*id) => Some(*slot),
+        let slot = |(id, bound): (&ValueId, &ValueLocation)| match bound {
+            ValueLocation::Slot(slot) if self.is_needed(*id) => Some(*slot),
             _ => None,
         };
         self.bound.iter().filter_map(slot).collect()

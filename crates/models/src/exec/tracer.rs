@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::replay::{inline, run_node, run_step, source};
-use super::state::{Bound, State};
-use super::{Context, Executable, Inner, Kept, Live, Outcome, Source, Step};
+use super::state::{State, ValueLocation};
+use super::{CachedNodeCount, Context, Executable, Inner, OperandSource, Outcome, RunStep, RunValue};
 use crate::error::{Error, Result};
-use crate::lower::{Arg, Origin, Place, Recording};
+use crate::lower::{Arg, Origin, Recording, VaryingOperand};
 use crate::ops::call::{Call, truth};
 use crate::ops::shape;
 use crate::program::{Attribute, Node, OpKind, ValueId};
@@ -16,10 +16,10 @@ use crate::value::Value;
 /// A run in progress, with the steps recorded so far.
 pub(super) struct Tracer<'c, 'r> {
     context: &'c Context<'r>,
-    kept: &'c Arc<Kept>,
+    kept: &'c Arc<CachedNodeCount>,
     pub(super) state: State,
-    pub(super) live: Vec<Option<Live>>,
-    pub(super) steps: Vec<Step>,
+    pub(super) live: Vec<Option<RunValue>>,
+    pub(super) steps: Vec<RunStep>,
     recording: Option<Recording>,
     /// The values of the graph under construction.
     pending: Vec<ValueId>,
@@ -34,9 +34,9 @@ const LOOKED_AT_MAX: usize = 64;
 impl<'c, 'r> Tracer<'c, 'r> {
     pub(super) fn new(
         context: &'c Context<'r>,
-        kept: &'c Arc<Kept>,
+        kept: &'c Arc<CachedNodeCount>,
         state: State,
-        live: Vec<Option<Live>>,
+        live: Vec<Option<RunValue>>,
     ) -> Tracer<'c, 'r> {
         let (pending, indices) = (Vec::new(), HashMap::new());
         Tracer { context, kept, state, live, steps: Vec::new(), recording: None, pending, indices }
@@ -78,14 +78,14 @@ impl<'c, 'r> Tracer<'c, 'r> {
     }
 
     fn is_pending(&self, node: &Node) -> bool {
-        node.needs().any(|id| matches!(self.state.bound.get(&id), Some(Bound::Pending(..))))
+        node.needs().any(|id| matches!(self.state.bound.get(&id), Some(ValueLocation::Pending(..))))
     }
 
     /// Handles a node now if it needs no step on the host. Returns `false` if the node needs the
     /// host.
     fn visit(&mut self, node: &Arc<Node>) -> Result<bool> {
         if let (OpKind::If, Some(Some(condition))) = (node.kind, node.inputs.first())
-            && let Some(Bound::Static(value)) = self.state.bound.get(condition)
+            && let Some(ValueLocation::Static(value)) = self.state.bound.get(condition)
         {
             let condition = truth(&value.clone())?;
             inline(&mut self.state, node, condition)?;
@@ -96,7 +96,7 @@ impl<'c, 'r> Tracer<'c, 'r> {
         }
         if let Some(outputs) = self.computed(node)? {
             outputs.iter().try_for_each(|output| self.context.hold(output.bytes()))?;
-            let bounds = outputs.into_iter().map(Bound::Static).collect();
+            let bounds = outputs.into_iter().map(ValueLocation::Static).collect();
             return self.complete(node, bounds).map(|()| true);
         }
         self.record(node)
@@ -112,8 +112,8 @@ impl<'c, 'r> Tracer<'c, 'r> {
         true
     }
 
-    fn bind(&mut self, id: ValueId, bound: Bound) {
-        if let Bound::Pending(..) = bound {
+    fn bind(&mut self, id: ValueId, bound: ValueLocation) {
+        if let ValueLocation::Pending(..) = bound {
             self.pending.push(id);
         }
         self.state.bind(id, bound);
@@ -121,7 +121,7 @@ impl<'c, 'r> Tracer<'c, 'r> {
 
     /// The outputs of a node whose operands are all constants.
     fn computed(&mut self, node: &Arc<Node>) -> Result<Option<Vec<Value>>> {
-        let fixed = |id| matches!(self.state.bound.get(&id), Some(Bound::Static(_)));
+        let fixed = |id| matches!(self.state.bound.get(&id), Some(ValueLocation::Static(_)));
         if let Some(outputs) = self.shape_alone(node)? {
             return Ok(Some(outputs));
         }
@@ -153,7 +153,7 @@ impl<'c, 'r> Tracer<'c, 'r> {
 
     fn static_value(&self, id: Option<usize>) -> Option<Value> {
         match self.state.bound.get(&id?) {
-            Some(Bound::Static(value)) => Some(value.clone()),
+            Some(ValueLocation::Static(value)) => Some(value.clone()),
             _ => None,
         }
     }
@@ -161,14 +161,14 @@ impl<'c, 'r> Tracer<'c, 'r> {
     /// The element type and dimensions of a value that is an array.
     fn form(&self, id: usize) -> Option<(crate::ElementType, Vec<usize>)> {
         match self.state.bound.get(&id)? {
-            Bound::Static(Value::Array(array)) => Some((array.kind(), array.dims().to_vec())),
-            Bound::Static(_) => None,
-            Bound::Slot(slot) => match self.live.get(*slot)?.as_ref()? {
-                Live::Value(Value::Array(array)) => Some((array.kind(), array.dims().to_vec())),
-                Live::Value(_) => None,
-                Live::Tensor(tensor, kind) => Some((*kind, tensor.shape().to_vec())),
+            ValueLocation::Static(Value::Array(array)) => Some((array.kind(), array.dims().to_vec())),
+            ValueLocation::Static(_) => None,
+            ValueLocation::Slot(slot) => match self.live.get(*slot)?.as_ref()? {
+                RunValue::Value(Value::Array(array)) => Some((array.kind(), array.dims().to_vec())),
+                RunValue::Value(_) => None,
+                RunValue::Tensor(tensor, kind) => Some((*kind, tensor.shape().to_vec())),
             },
-            Bound::Pending(node, kind) => Some((*kind, self.recording.as_ref()?.dims(*node)?)),
+            ValueLocation::Pending(node, kind) => Some((*kind, self.recording.as_ref()?.dims(*node)?)),
         }
     }
 
@@ -192,15 +192,15 @@ impl<'c, 'r> Tracer<'c, 'r> {
                 continue;
             };
             let arg = match self.state.bound.get(id) {
-                Some(Bound::Static(Value::Array(array))) => Arg::Static(array.clone()),
-                Some(Bound::Static(_)) | None => return Ok(false),
+                Some(ValueLocation::Static(Value::Array(array))) => Arg::Static(array.clone()),
+                Some(ValueLocation::Static(_)) | None => return Ok(false),
                 Some(bound) => {
                     let decides = place < 32 && shape_operands >> place & 1 == 1;
                     let (false, Some((kind, dims))) = (decides, self.form(*id)) else { return Ok(false) };
                     let at = match bound {
-                        Bound::Pending(node, _) => Place::Node(*node),
-                        Bound::Slot(slot) => Place::Slot(*slot),
-                        Bound::Static(_) => return Ok(false),
+                        ValueLocation::Pending(node, _) => VaryingOperand::Node(*node),
+                        ValueLocation::Slot(slot) => VaryingOperand::Slot(*slot),
+                        ValueLocation::Static(_) => return Ok(false),
                     };
                     Arg::Dynamic { kind, dims, at }
                 }
@@ -219,8 +219,12 @@ impl<'c, 'r> Tracer<'c, 'r> {
         self.recording = Some(recording);
         match recorded? {
             Some(outputs) => {
-                let bounds = outputs.into_iter().map(|(node, kind)| Bound::Pending(node, kind)).collect();
-                self.complete(node, bounds).map(|()| true)
+                let bounds = outputs.into_iter().map(|(node, kind)| ValueLocation::Pending(node, kind)).collect();
+                self.complete(node, bounds)?;
+                if self.context.recorder.is_some() {
+                    self.flush_as(Some(node))?;
+                }
+                Ok(true)
             }
             None => Ok(false),
         }
@@ -232,7 +236,7 @@ impl<'c, 'r> Tracer<'c, 'r> {
             return Ok(*output);
         }
         let output = self.state.slot();
-        let step = Step::Indices { input, output, len };
+        let step = RunStep::Indices { input, output, len };
         run_step(self.context, &step, &mut self.live)?;
         self.steps.push(step);
         self.indices.insert((input, len), output);
@@ -240,7 +244,7 @@ impl<'c, 'r> Tracer<'c, 'r> {
     }
 
     /// Binds a node's outputs.
-    fn complete(&mut self, node: &Node, bounds: Vec<Bound>) -> Result<()> {
+    fn complete(&mut self, node: &Node, bounds: Vec<ValueLocation>) -> Result<()> {
         for (place, output) in node.outputs.iter().enumerate() {
             let Some(output) = output else { continue };
             let bound = bounds.get(place).cloned();
@@ -256,23 +260,27 @@ impl<'c, 'r> Tracer<'c, 'r> {
         if let OpKind::If = node.kind {
             let condition = node.inputs.first().copied().flatten();
             let slot = match condition.and_then(|id| self.state.bound.get(&id)) {
-                Some(Bound::Slot(slot)) => *slot,
+                Some(ValueLocation::Slot(slot)) => *slot,
                 _ => return Err(Error::invalid("an If", "a condition", "none")),
             };
             return Ok(Some(Outcome::Truth(slot, place)));
         }
-        let inputs: Vec<Source> =
-            node.inputs.iter().map(|id| id.map_or(Source::Missing, |id| source(self.state.bound.get(&id)))).collect();
+        let inputs: Vec<OperandSource> = node
+            .inputs
+            .iter()
+            .map(|id| id.map_or(OperandSource::Missing, |id| source(self.state.bound.get(&id))))
+            .collect();
         let outputs: Vec<Option<usize>> = node.outputs.iter().map(|output| output.map(|_| self.state.slot())).collect();
-        let step = Step::Host { node: Arc::clone(node), inputs, outputs: outputs.clone(), bodies: self.bodies(node)? };
+        let step =
+            RunStep::Host { node: Arc::clone(node), inputs, outputs: outputs.clone(), bodies: self.bodies(node)? };
         run_step(self.context, &step, &mut self.live)?;
         self.steps.push(step);
-        let bounds = outputs.iter().map(|slot| Bound::Slot(slot.unwrap_or(usize::MAX))).collect();
+        let bounds = outputs.iter().map(|slot| ValueLocation::Slot(slot.unwrap_or(usize::MAX))).collect();
         self.complete(node, bounds)?;
         let decided = match node.kind {
             OpKind::Plain { shape_operands, .. } => node.inputs.iter().enumerate().any(|(place, id)| {
                 let decides = shape_operands >> place.min(31) & 1 == 1;
-                decides && id.is_some_and(|id| !matches!(self.state.bound.get(&id), Some(Bound::Static(_))))
+                decides && id.is_some_and(|id| !matches!(self.state.bound.get(&id), Some(ValueLocation::Static(_))))
             }),
             _ => true,
         };
@@ -288,8 +296,8 @@ impl<'c, 'r> Tracer<'c, 'r> {
             let (mut statics, mut dynamics, mut slots) = (HashMap::new(), Vec::new(), Vec::new());
             for id in &body.captures {
                 match self.state.bound.get(id) {
-                    Some(Bound::Static(value)) => drop(statics.insert(*id, value.clone())),
-                    Some(Bound::Slot(slot)) => {
+                    Some(ValueLocation::Static(value)) => drop(statics.insert(*id, value.clone())),
+                    Some(ValueLocation::Slot(slot)) => {
                         dynamics.push(*id);
                         slots.push(*slot);
                     }
@@ -303,34 +311,41 @@ impl<'c, 'r> Tracer<'c, 'r> {
 
     /// Ends the graph under construction and runs it, so that its needed values are in slots.
     fn flush(&mut self) -> Result<()> {
+        self.flush_as(None)
+    }
+
+    /// As `flush`; the graph consists of this node, if one is given.
+    fn flush_as(&mut self, node: Option<&Arc<Node>>) -> Result<()> {
         let Some(recording) = self.recording.take() else { return Ok(()) };
         let mut wanted: Vec<(usize, panoply_core::graph::NodeId, crate::ElementType)> = Vec::new();
         let mut pending = std::mem::take(&mut self.pending);
         pending.sort_unstable();
         pending.dedup();
         for id in &pending {
-            if let (Some(Bound::Pending(node, kind)), true) = (self.state.bound.get(id), self.state.is_needed(*id)) {
+            if let (Some(ValueLocation::Pending(node, kind)), true) =
+                (self.state.bound.get(id), self.state.is_needed(*id))
+            {
                 wanted.push((*id, *node, *kind));
             }
         }
         if !wanted.is_empty() {
             let (mut nodes, mut outputs, mut slots) = (Vec::new(), Vec::new(), HashMap::new());
-            for (id, node, kind) in &wanted {
-                let slot = *slots.entry((*node, *kind)).or_insert_with(|| {
+            for (id, recorded, kind) in &wanted {
+                let slot = *slots.entry((*recorded, *kind)).or_insert_with(|| {
                     let slot = self.state.slot();
-                    nodes.push(*node);
+                    nodes.push(*recorded);
                     outputs.push((slot, *kind));
                     slot
                 });
-                self.state.bound.insert(*id, Bound::Slot(slot));
+                self.state.bound.insert(*id, ValueLocation::Slot(slot));
             }
             let (graph, inputs) = recording.finish(&nodes)?;
-            let step = Step::Graph { graph, inputs, outputs };
+            let step = RunStep::Graph { graph, inputs, outputs, node: node.cloned() };
             run_step(self.context, &step, &mut self.live)?;
             self.steps.push(step);
         }
         for id in pending {
-            if let Some(Bound::Pending(..)) = self.state.bound.get(&id) {
+            if let Some(ValueLocation::Pending(..)) = self.state.bound.get(&id) {
                 self.state.bound.remove(&id);
             }
         }

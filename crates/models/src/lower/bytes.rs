@@ -8,7 +8,7 @@ use panoply_core::expr::Expr;
 use panoply_core::graph::NodeId;
 use panoply_core::op::compute::{MatMul, Reduce, Reduction};
 
-use super::{Arg, Lower, Place, Recorded, one};
+use super::{Arg, Lower, LoweredOutputs, VaryingOperand, one};
 use crate::array::Array;
 use crate::element::ElementType;
 use crate::error::Result;
@@ -91,8 +91,8 @@ fn column_sums(weights: &Array) -> Result<Vec<i128>> {
 impl Lower<'_, '_> {
     /// A product of dequantized floats with a dequantized constant matrix, as a product of the
     /// bytes and one scale for each column.
-    pub(super) fn matmul_of_bytes(&mut self) -> Recorded {
-        let (Some(Arg::Dynamic { at: Place::Node(a), dims, .. }), Some(Arg::Static(_))) =
+    pub(super) fn matmul_of_bytes(&mut self) -> LoweredOutputs {
+        let (Some(Arg::Dynamic { at: VaryingOperand::Node(a), dims, .. }), Some(Arg::Static(_))) =
             (self.args.first(), self.args.get(1))
         else {
             return Ok(None);
@@ -129,7 +129,7 @@ impl Lower<'_, '_> {
 
     /// `MatMulInteger` with constant weights. Both operands become signed bytes, and column sums
     /// correct for the shift.
-    pub(super) fn product_of_bytes(&mut self) -> Recorded {
+    pub(super) fn product_of_bytes(&mut self) -> LoweredOutputs {
         let is_byte = |kind| matches!(kind, ElementType::U8 | ElementType::I8);
         let (a_kind, b_kind) = (self.kind(0)?, self.kind(1)?);
         let Some(weights) = self.fixed(1).filter(|array| array.dims().len() == 2).cloned() else {
@@ -206,7 +206,7 @@ impl Lower<'_, '_> {
     /// `MatMulInteger` with two dynamic operands and one zero point each. For signed bytes `a` and
     /// `b`, the product `(a + p) · (b + q)` is the product of the bytes, plus `q` times the row
     /// sums, plus `p` times the column sums, plus `p · q` times the depth.
-    fn product_of_changing_bytes(&mut self) -> Recorded {
+    fn product_of_changing_bytes(&mut self) -> LoweredOutputs {
         let is_byte = |kind| matches!(kind, ElementType::U8 | ElementType::I8);
         let (a_dims, b_dims) = (self.dims(0)?.to_vec(), self.dims(1)?.to_vec());
         let is_one =

@@ -9,7 +9,7 @@ use panoply_core::graph::NodeId;
 use panoply_core::op::compute::{Kernel, KernelBuilder, KernelCall, KernelProgram};
 use panoply_core::{DType, Element, Shape, Tensor, bf16, f16};
 
-use super::{Arg, Lower, Recorded, carrier, forms};
+use super::{Arg, Lower, LoweredOutputs, carrier, forms};
 use crate::array::{Array, count_of};
 use crate::element::ElementType;
 use crate::error::{Error, Result};
@@ -24,7 +24,7 @@ use crate::value::Value;
 const CONCAT_MAX: usize = 7;
 
 impl Lower<'_, '_> {
-    pub(super) fn kernel(&mut self) -> Recorded {
+    pub(super) fn kernel(&mut self) -> LoweredOutputs {
         match self.node.op.as_str() {
             "Concat" => return self.concat(),
             "Resize" | "Upsample" => {
@@ -51,7 +51,7 @@ impl Lower<'_, '_> {
 
     /// The node's host function as a kernel. All outputs have one element type and share one
     /// tensor, one after the other.
-    fn on_cpu(&mut self, outputs: &[Vec<usize>], kind: ElementType) -> Recorded {
+    fn on_cpu(&mut self, outputs: &[Vec<usize>], kind: ElementType) -> LoweredOutputs {
         let (mut nodes, mut inputs, mut dtypes) = (Vec::new(), Vec::new(), Vec::new());
         for (place, arg) in self.args.iter().enumerate() {
             inputs.push(match arg {
@@ -94,7 +94,7 @@ impl Lower<'_, '_> {
         Ok(Some(parts))
     }
 
-    fn concat(&mut self) -> Recorded {
+    fn concat(&mut self) -> LoweredOutputs {
         let given: Vec<usize> = (0..self.args.len()).filter(|place| self.is_given(*place)).collect();
         let Some(front) = given.first().copied() else { return Ok(None) };
         let (kind, first) = (self.kind(front)?, self.dims(front)?.to_vec());
@@ -122,13 +122,13 @@ impl Lower<'_, '_> {
             return Ok(*one);
         }
         let dims = nodes.iter().map(|node| self.node_dims(*node)).collect::<Result<Vec<_>>>()?;
-        let joined = Joined::of(&dims, axis, dtype)?;
+        let joined = ConcatLayout::of(&dims, axis, dtype)?;
         let has_forms = forms::fits(&[joined.elements]);
         let program = match has_forms {
             true => forms::concat(joined.program(), nodes.len(), dtype, &joined.runs),
             false => joined.program(),
         };
-        let (program, Joined { elements, shape, runs, .. }) = (program.build()?, joined);
+        let (program, ConcatLayout { elements, shape, runs, .. }) = (program.build()?, joined);
         let make = |tensors: &[Tensor]| {
             let kernel = call_of(&program, tensors, shape);
             let kernel = match has_forms {
@@ -142,7 +142,7 @@ impl Lower<'_, '_> {
 }
 
 /// The layout of a concatenation along an axis: each row consists of one run of each source.
-struct Joined {
+struct ConcatLayout {
     dtype: DType,
     axis: usize,
     runs: Vec<usize>,
@@ -150,8 +150,8 @@ struct Joined {
     shape: Shape,
 }
 
-impl Joined {
-    fn of(sources: &[Vec<usize>], axis: usize, dtype: DType) -> Result<Joined> {
+impl ConcatLayout {
+    fn of(sources: &[Vec<usize>], axis: usize, dtype: DType) -> Result<ConcatLayout> {
         let (mut runs, mut dims) = (Vec::new(), sources[0].clone());
         dims[axis] = 0;
         for own in sources {
@@ -159,7 +159,7 @@ impl Joined {
             runs.push(len * inner);
             dims[axis] += len;
         }
-        Ok(Joined { dtype, axis, runs, elements: count_of(&dims)?, shape: Shape::new(&dims)? })
+        Ok(ConcatLayout { dtype, axis, runs, elements: count_of(&dims)?, shape: Shape::new(&dims)? })
     }
 
     /// The program without device code.
@@ -187,7 +187,7 @@ impl Joined {
             let turn = |tensor: &Tensor| tensor.permute(order).ok();
             let tensors = kernel.inputs.iter().map(turn).collect::<Option<Vec<Tensor>>>()?;
             let dims: Vec<Vec<usize>> = tensors.iter().map(|tensor| tensor.shape().to_vec()).collect();
-            let joined = Joined::of(&dims, axis, dtype).ok()?;
+            let joined = ConcatLayout::of(&dims, axis, dtype).ok()?;
             Some(call_of(&joined.program().build().ok()?, &tensors, joined.shape))
         })
     }
@@ -308,7 +308,7 @@ mod tests {
             let same = |tensor: &Tensor| tensor.slice(1, 0, 3).unwrap();
             let tensors: Vec<Tensor> = if axis == 1 { tensors.to_vec() } else { tensors.iter().map(same).collect() };
             let dims: Vec<Vec<usize>> = tensors.iter().map(|tensor| tensor.shape().to_vec()).collect();
-            let joined = Joined::of(&dims, axis, DType::F32).unwrap();
+            let joined = ConcatLayout::of(&dims, axis, DType::F32).unwrap();
             let kernel = call_of(&joined.program().build().unwrap(), &tensors, joined.shape);
             let expected = kernel.compute().unwrap()[0].permute(&[0, 2, 3, 1]).unwrap();
             let turned = kernel.permuted(&[0, 2, 3, 1]).unwrap();

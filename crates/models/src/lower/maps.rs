@@ -4,14 +4,14 @@ use panoply_core::DType;
 use panoply_core::expr::{BinaryOp, Expr, UnaryOp};
 use panoply_core::graph::NodeId;
 
-use super::{Arg, Lower, Recorded, one};
+use super::{Arg, Lower, LoweredOutputs, one};
 use crate::element::ElementType;
 use crate::error::Result;
 
 impl Lower<'_, '_> {
     /// Records an elementwise node. `None` if the node is not elementwise or devices lack its
     /// types.
-    pub(super) fn map(&mut self) -> Recorded {
+    pub(super) fn map(&mut self) -> LoweredOutputs {
         if !self.is_given(0) {
             return Ok(None);
         }
@@ -29,7 +29,7 @@ impl Lower<'_, '_> {
         self.binary(kind, dtype)
     }
 
-    fn unary(&mut self, kind: ElementType, dtype: DType) -> Recorded {
+    fn unary(&mut self, kind: ElementType, dtype: DType) -> LoweredOutputs {
         if self.node.op == "IsNaN" && dtype.is_float() {
             let x = self.id(0)?;
             let node = self.expression(&[x], |inputs| inputs[0].clone().ne(inputs[0].clone()).cast(DType::U8))?;
@@ -156,7 +156,7 @@ impl Lower<'_, '_> {
         Ok(bound(1, "min")?.zip(bound(2, "max")?))
     }
 
-    fn binary(&mut self, kind: ElementType, dtype: DType) -> Recorded {
+    fn binary(&mut self, kind: ElementType, dtype: DType) -> LoweredOutputs {
         let op = self.node.op.as_str();
         let integer_ok = matches!(op, "Add" | "Sub" | "Mul" | "Max" | "Min" | "Sum") || is_comparison(op);
         let known =
@@ -191,7 +191,7 @@ impl Lower<'_, '_> {
         one(node, if is_comparison(self.node.op.as_str()) { ElementType::Bool } else { kind })
     }
 
-    fn power(&mut self, kind: ElementType, exponent: f64) -> Recorded {
+    fn power(&mut self, kind: ElementType, exponent: f64) -> LoweredOutputs {
         let x = self.id(0)?;
         let node = self.expression(&[x], |inputs| {
             let x = inputs[0].clone();
@@ -232,7 +232,7 @@ impl Lower<'_, '_> {
     }
 
     /// Boolean functions. Devices hold booleans in bytes of 0 and 1.
-    fn logic(&mut self) -> Recorded {
+    fn logic(&mut self) -> LoweredOutputs {
         let op = self.node.op.as_str();
         if !matches!(op, "And" | "Or" | "Xor" | "Not" | "Equal")
             || self.args.len() != if op == "Not" { 1 } else { 2 }
@@ -252,7 +252,7 @@ impl Lower<'_, '_> {
         one(node, ElementType::Bool)
     }
 
-    fn select(&mut self) -> Recorded {
+    fn select(&mut self) -> LoweredOutputs {
         let kind = self.kind(1)?;
         let (Some(dtype), true) = (kind.dtype(), self.kind(2)? == kind && self.kind(0)? == ElementType::Bool) else {
             return Ok(None);

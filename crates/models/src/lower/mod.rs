@@ -39,18 +39,18 @@ pub(crate) use bytes::Origin;
 pub(crate) enum Arg {
     Missing,
     Static(Array),
-    Dynamic { kind: ElementType, dims: Vec<usize>, at: Place },
+    Dynamic { kind: ElementType, dims: Vec<usize>, at: VaryingOperand },
 }
 
 /// The location of an operand that changes from run to run.
 #[derive(Clone, Copy)]
-pub(crate) enum Place {
+pub(crate) enum VaryingOperand {
     Slot(usize),
     Node(NodeId),
 }
 
 /// The outputs of a recorded node with their element types. `None` if the node cannot be recorded.
-pub(crate) type Recorded = Result<Option<Vec<(NodeId, ElementType)>>>;
+pub(crate) type LoweredOutputs = Result<Option<Vec<(NodeId, ElementType)>>>;
 
 /// Makes a slot with the indices of another slot in the form that devices read, for an axis of this
 /// length.
@@ -113,7 +113,7 @@ impl Recording {
         args: &[Arg],
         origins: &Origins<'_>,
         indices: &mut MakeIndices<'_>,
-    ) -> Recorded {
+    ) -> LoweredOutputs {
         let statics: Vec<Option<Value>> = args
             .iter()
             .map(|arg| match arg {
@@ -184,7 +184,7 @@ struct Lower<'a, 'i> {
 }
 
 impl Lower<'_, '_> {
-    fn record(&mut self) -> Recorded {
+    fn record(&mut self) -> LoweredOutputs {
         if let Some(recorded) = self.map()? {
             return Ok(Some(recorded));
         }
@@ -243,8 +243,10 @@ impl Lower<'_, '_> {
     fn id(&mut self, place: usize) -> Result<NodeId> {
         match self.args.get(place) {
             Some(Arg::Static(array)) => self.recording.constant(array),
-            Some(Arg::Dynamic { at: Place::Node(node), .. }) => Ok(*node),
-            Some(Arg::Dynamic { at: Place::Slot(slot), kind, dims }) => self.recording.port(*slot, *kind, dims),
+            Some(Arg::Dynamic { at: VaryingOperand::Node(node), .. }) => Ok(*node),
+            Some(Arg::Dynamic { at: VaryingOperand::Slot(slot), kind, dims }) => {
+                self.recording.port(*slot, *kind, dims)
+            }
             _ => Err(Error::invalid("an operand", "a value", "none")),
         }
     }
@@ -317,6 +319,6 @@ impl Lower<'_, '_> {
     }
 }
 
-fn one(node: NodeId, kind: ElementType) -> Recorded {
+fn one(node: NodeId, kind: ElementType) -> LoweredOutputs {
     Ok(Some(vec![(node, kind)]))
 }

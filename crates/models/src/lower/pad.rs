@@ -6,7 +6,7 @@ use panoply_core::op::compute::{Kernel, KernelCall};
 use panoply_core::{DType, Element, Shape, bf16, f16};
 
 use super::resample::of_pixels;
-use super::{Arg, Lower, Recorded, carrier, forms, one};
+use super::{Arg, Lower, LoweredOutputs, carrier, forms, one};
 use crate::array::{Array, count_of, host_count};
 use crate::error::{Error, Result};
 use crate::ops::call::size_of_int;
@@ -88,7 +88,7 @@ impl Frame {
 
 impl Lower<'_, '_> {
     /// Records a `Pad` or `Tile` with constant sizes. `None` for other nodes.
-    pub(super) fn pad(&mut self) -> Recorded {
+    pub(super) fn pad(&mut self) -> LoweredOutputs {
         let fixed = self.args.iter().skip(1).all(|arg| !matches!(arg, Arg::Dynamic { .. }));
         let kind = self.kind(0)?;
         if !fixed || kind.carrier().is_none() || self.dims(0)?.is_empty() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use panoply_core::op::compute::KernelCall;
 
-use super::resize::{Line, Planes};
+use super::resize::{AxisMapping, Planes};
 
 /// Both axes, and the number of channels of a pixel. A row of pixels is a piece.
 pub(super) struct Pixels {
@@ -22,42 +22,44 @@ impl Pixels {
             return Ok(());
         }
         let start = call.pieces().start;
-        let mut wide = Wide::new(across, self.channels, source, [width, columns]);
+        let mut wide = WideRows::new(across, self.channels, source, [width, columns]);
         for (piece, to) in (start..).zip(target.chunks_exact_mut(columns)) {
             let (first, place) = (piece / rows * height, piece % rows);
             let row = |at: usize| &source[(first + at) * width..][..width];
             match down {
-                Line::Same => across.pixels(row(place), to, self.channels),
-                Line::Repeat(times) => across.pixels(row(place / times), to, self.channels),
-                Line::Pick(places) => across.pixels(row(places[place]), to, self.channels),
-                Line::Between(places) => {
+                AxisMapping::Same => across.pixels(row(place), to, self.channels),
+                AxisMapping::Repeat(times) => across.pixels(row(place / times), to, self.channels),
+                AxisMapping::Pick(places) => across.pixels(row(places[place]), to, self.channels),
+                AxisMapping::Between(places) => {
                     let ([a, b], weights) = places[place];
                     wide.between([first + a, first + b], weights, to);
                 }
-                Line::Mix(places) => wide.mix(places[place].iter().map(|(at, weight)| (first + at, *weight)), to),
+                AxisMapping::Mix(places) => {
+                    wide.mix(places[place].iter().map(|(at, weight)| (first + at, *weight)), to)
+                }
             }
         }
         Ok(())
     }
 }
 
-impl Line {
+impl AxisMapping {
     /// One row of pixels along this axis.
     fn pixels(&self, from: &[f32], to: &mut [f32], channels: usize) {
         let pixel = |at: usize| &from[at * channels..][..channels];
-        if matches!(self, Line::Same) {
+        if matches!(self, AxisMapping::Same) {
             return to.copy_from_slice(from);
         }
         for (place, to) in to.chunks_exact_mut(channels).enumerate() {
             match self {
-                Line::Same => to.copy_from_slice(pixel(place)),
-                Line::Repeat(times) => to.copy_from_slice(pixel(place / times)),
-                Line::Pick(places) => to.copy_from_slice(pixel(places[place])),
-                Line::Between(places) => {
+                AxisMapping::Same => to.copy_from_slice(pixel(place)),
+                AxisMapping::Repeat(times) => to.copy_from_slice(pixel(place / times)),
+                AxisMapping::Pick(places) => to.copy_from_slice(pixel(places[place])),
+                AxisMapping::Between(places) => {
                     let ([a, b], weights) = places[place];
                     between([pixel(a), pixel(b)], weights, to);
                 }
-                Line::Mix(places) => mix(places[place].iter().map(|(at, weight)| (pixel(*at), *weight)), to),
+                AxisMapping::Mix(places) => mix(places[place].iter().map(|(at, weight)| (pixel(*at), *weight)), to),
             }
         }
     }
@@ -65,8 +67,8 @@ impl Line {
 
 /// Source rows already resized horizontally. The last rows are kept, because adjacent output rows
 /// use the same source rows.
-struct Wide<'a> {
-    across: &'a Line,
+struct WideRows<'a> {
+    across: &'a AxisMapping,
     channels: usize,
     source: &'a [f32],
     width: usize,
@@ -79,15 +81,15 @@ struct Wide<'a> {
 /// The number of rows kept: a cubic needs four.
 const WIDE_ROWS: usize = 4;
 
-impl<'a> Wide<'a> {
-    fn new(across: &'a Line, channels: usize, source: &'a [f32], [width, columns]: [usize; 2]) -> Wide<'a> {
-        Wide { across, channels, source, width, columns, held: [None; WIDE_ROWS], rows: Vec::new() }
+impl<'a> WideRows<'a> {
+    fn new(across: &'a AxisMapping, channels: usize, source: &'a [f32], [width, columns]: [usize; 2]) -> WideRows<'a> {
+        WideRows { across, channels, source, width, columns, held: [None; WIDE_ROWS], rows: Vec::new() }
     }
 
     /// Makes a row unless an entry already holds it.
     fn make(&mut self, row: usize) {
         let place = row % WIDE_ROWS;
-        if self.held[place] == Some(row) || matches!(self.across, Line::Same) {
+        if self.held[place] == Some(row) || matches!(self.across, AxisMapping::Same) {
             return;
         }
         if self.rows.is_empty() {
@@ -101,7 +103,7 @@ impl<'a> Wide<'a> {
     /// The row that was made last in its entry.
     fn row(&self, row: usize) -> &[f32] {
         match self.across {
-            Line::Same => &self.source[row * self.width..][..self.width],
+            AxisMapping::Same => &self.source[row * self.width..][..self.width],
             _ => &self.rows[row % WIDE_ROWS * self.columns..][..self.columns],
         }
     }
@@ -145,23 +147,28 @@ mod tests {
     use crate::lower::resample::{CHANNELS_LAST, of_pixels};
 
     /// Maps three elements to four, with every variant.
-    fn lines() -> Vec<Line> {
+    fn lines() -> Vec<AxisMapping> {
         let cubic = vec![(0, -0.1), (1, 0.6), (2, 0.5)];
         vec![
-            Line::Same,
-            Line::Repeat(2),
-            Line::Pick(vec![2, 0, 0, 1]),
-            Line::Between(vec![([0, 0], [0.5; 2]), ([0, 1], [0.3, 0.7]), ([0, 2], [0.25, 0.75]), ([2, 2], [0.5; 2])]),
-            Line::Mix(vec![cubic.clone(), vec![(1, 1.0)], cubic, vec![(2, 0.5), (0, 0.5)]]),
+            AxisMapping::Same,
+            AxisMapping::Repeat(2),
+            AxisMapping::Pick(vec![2, 0, 0, 1]),
+            AxisMapping::Between(vec![
+                ([0, 0], [0.5; 2]),
+                ([0, 1], [0.3, 0.7]),
+                ([0, 2], [0.25, 0.75]),
+                ([2, 2], [0.5; 2]),
+            ]),
+            AxisMapping::Mix(vec![cubic.clone(), vec![(1, 1.0)], cubic, vec![(2, 0.5), (0, 0.5)]]),
         ]
     }
 
     #[test]
     fn pixels_are_made_as_planes_are() {
         let (batch, channels) = (2, 5);
-        let len = |line: &Line| match line {
-            Line::Same => 3,
-            Line::Repeat(times) => 3 * times,
+        let len = |line: &AxisMapping| match line {
+            AxisMapping::Same => 3,
+            AxisMapping::Repeat(times) => 3 * times,
             _ => 4,
         };
         for (down, across) in (0..25).map(|pair| (pair / 5, pair % 5)) {

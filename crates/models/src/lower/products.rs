@@ -3,7 +3,7 @@
 use panoply_core::graph::NodeId;
 use panoply_core::op::compute::{Conv2d, ConvOptions, MatMul, Pool2d};
 
-use super::{Lower, Recorded, one};
+use super::{Lower, LoweredOutputs, one};
 use crate::element::ElementType;
 use crate::error::{Error, Result};
 use crate::ops::conv::transposed;
@@ -13,7 +13,7 @@ use crate::ops::windows::Windows;
 type MakePool = Box<dyn FnOnce(&panoply_core::Tensor) -> Pool2d>;
 
 impl Lower<'_, '_> {
-    pub(super) fn product(&mut self) -> Recorded {
+    pub(super) fn product(&mut self) -> LoweredOutputs {
         if !self.is_float(0) {
             return Ok(None);
         }
@@ -36,7 +36,7 @@ impl Lower<'_, '_> {
         }
     }
 
-    fn matmul(&mut self, kind: ElementType) -> Recorded {
+    fn matmul(&mut self, kind: ElementType) -> LoweredOutputs {
         let (a_dims, b_dims) = (self.dims(0)?.to_vec(), self.dims(1)?.to_vec());
         let (mut a, mut b) = (self.id(0)?, self.id(1)?);
         let (a_rank, b_rank) = (a_dims.len(), b_dims.len());
@@ -66,7 +66,7 @@ impl Lower<'_, '_> {
         one(node, kind)
     }
 
-    fn gemm(&mut self, kind: ElementType) -> Recorded {
+    fn gemm(&mut self, kind: ElementType) -> LoweredOutputs {
         let (transpose_a, transpose_b) = (self.call.flag("transA", false)?, self.call.flag("transB", false)?);
         let (alpha, beta) = (self.call.float("alpha", 1.0)? as f32, self.call.float("beta", 1.0)? as f32);
         let (2, 2) = (self.dims(0)?.len(), self.dims(1)?.len()) else { return Ok(None) };
@@ -99,7 +99,7 @@ impl Lower<'_, '_> {
         }
     }
 
-    fn conv(&mut self, kind: ElementType) -> Recorded {
+    fn conv(&mut self, kind: ElementType) -> LoweredOutputs {
         let (dims, weights) = (self.dims(0)?.to_vec(), self.dims(1)?.to_vec());
         if dims.len() < 3 || dims.len() > 4 || weights.len() != dims.len() {
             return Ok(None);
@@ -133,7 +133,7 @@ impl Lower<'_, '_> {
 
     /// A transposed convolution whose windows do not overlap is a product: each pixel becomes a
     /// block.
-    fn conv_transpose(&mut self, kind: ElementType) -> Recorded {
+    fn conv_transpose(&mut self, kind: ElementType) -> LoweredOutputs {
         let (dims, weights) = (self.dims(0)?.to_vec(), self.dims(1)?.to_vec());
         let ([n, c, h, w], [_, f, kh, kw]) = (&*dims, &*weights) else { return Ok(None) };
         let sizes = transposed(&self.call, &dims[2..], &weights[2..])?;
@@ -157,7 +157,7 @@ impl Lower<'_, '_> {
         one(node, kind)
     }
 
-    fn pool(&mut self, kind: ElementType) -> Recorded {
+    fn pool(&mut self, kind: ElementType) -> LoweredOutputs {
         let dims = self.dims(0)?.to_vec();
         let op = self.node.op.as_str();
         if dims.len() < 3 || dims.len() > 4 || self.call.wants(1) {

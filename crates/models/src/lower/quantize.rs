@@ -6,13 +6,13 @@ use panoply_core::graph::NodeId;
 use panoply_core::op::compute::{Reduce, Reduction};
 
 use super::bytes::Bytes;
-use super::{Lower, Recorded, carrier, one};
+use super::{Lower, LoweredOutputs, carrier, one};
 use crate::element::ElementType;
 use crate::error::Result;
 use crate::ops::call::axis_of;
 
 impl Lower<'_, '_> {
-    pub(super) fn quantized(&mut self) -> Recorded {
+    pub(super) fn quantized(&mut self) -> LoweredOutputs {
         match self.node.op.as_str() {
             "QuantizeLinear" => self.quantize(),
             "DequantizeLinear" => self.dequantize(),
@@ -45,7 +45,7 @@ impl Lower<'_, '_> {
         !self.is_given(2) || len(1) == len(2)
     }
 
-    fn quantize(&mut self) -> Recorded {
+    fn quantize(&mut self) -> LoweredOutputs {
         let kind = match self.is_given(2) {
             true => self.kind(2)?,
             false => match self.call.int("output_dtype", 0)? {
@@ -83,7 +83,7 @@ impl Lower<'_, '_> {
         one(node, kind)
     }
 
-    fn dequantize(&mut self) -> Recorded {
+    fn dequantize(&mut self) -> LoweredOutputs {
         let from = self.kind(0)?;
         let known = matches!(from, ElementType::U8 | ElementType::I8 | ElementType::I32)
             && matches!(self.call.int("output_dtype", 0)?, 0 | 1)
@@ -117,7 +117,7 @@ impl Lower<'_, '_> {
         one(node, ElementType::F32)
     }
 
-    fn quantize_dynamically(&mut self) -> Recorded {
+    fn quantize_dynamically(&mut self) -> LoweredOutputs {
         if self.kind(0)? != ElementType::F32 || self.dims(0)?.contains(&0) {
             return Ok(None);
         }

@@ -6,17 +6,17 @@ use std::sync::OnceLock;
 use panoply_core::op::compute::{Kernel, KernelCall, MatMul};
 use panoply_core::{DType, Shape};
 
-use super::{Arg, Lower, Recorded, forms};
+use super::{Arg, Lower, LoweredOutputs, forms};
 use crate::array::Array;
 use crate::bounds::work;
 use crate::element::ElementType;
 use crate::error::Result;
-use crate::ops::recurrent::{Gates, Given, Layer, Made};
+use crate::ops::recurrent::{Gates, Layer, RunInputs, RunOutputs};
 use crate::ops::sizes;
 
 /// A layer with settings that can be recorded.
 #[derive(Clone)]
-struct Plan {
+struct RecurrentLayer {
     gates: Gates,
     reversed: Vec<bool>,
     steps: usize,
@@ -27,7 +27,7 @@ struct Plan {
 }
 
 impl Lower<'_, '_> {
-    pub(super) fn recurrent(&mut self) -> Recorded {
+    pub(super) fn recurrent(&mut self) -> LoweredOutputs {
         match self.recurrent_plan()? {
             Some(plan) => self.layer(&plan),
             None => self.kernel(),
@@ -35,7 +35,7 @@ impl Lower<'_, '_> {
     }
 
     /// The plan of the layer, if its settings are the usual ones.
-    fn recurrent_plan(&self) -> Result<Option<Plan>> {
+    fn recurrent_plan(&self) -> Result<Option<RecurrentLayer>> {
         let (Some(w), Some(r)) = (self.fixed(1), self.fixed(2)) else { return Ok(None) };
         let ([steps, batch, input], [directions, rows, width], [r_directions, r_rows, hidden]) =
             (self.dims(0)?, w.dims(), r.dims())
@@ -64,7 +64,7 @@ impl Lower<'_, '_> {
         }
         work(&[*steps, *batch, *directions, *rows, hidden + input])?;
         let (steps, batch, input, hidden) = (*steps, *batch, *input, *hidden);
-        Ok(Some(Plan { gates, reversed, steps, batch, input, hidden, lengths }))
+        Ok(Some(RecurrentLayer { gates, reversed, steps, batch, input, hidden, lengths }))
     }
 
     fn lengths(&self, steps: usize, batch: usize) -> Result<Option<Vec<usize>>> {
@@ -109,8 +109,8 @@ impl Lower<'_, '_> {
         })
     }
 
-    fn layer(&mut self, plan: &Plan) -> Recorded {
-        let Plan { gates, steps, batch, input, hidden, .. } = *plan;
+    fn layer(&mut self, plan: &RecurrentLayer) -> LoweredOutputs {
+        let RecurrentLayer { gates, steps, batch, input, hidden, .. } = *plan;
         let (Some(w), Some(r)) = (self.fixed(1).cloned(), self.fixed(2).cloned()) else { return Ok(None) };
         let (rows, directions) = (gates.count() * hidden, plan.reversed.len());
         let biases =
@@ -185,7 +185,7 @@ impl Lower<'_, '_> {
 /// first run on the CPU, because other devices do not need them.
 struct OnCpu {
     layer: OnceLock<Layer>,
-    plan: Plan,
+    plan: RecurrentLayer,
     weights: Array,
     biases: Vec<f32>,
     has_state: [bool; 2],
@@ -194,7 +194,7 @@ struct OnCpu {
 
 impl OnCpu {
     fn layer(&self) -> Layer {
-        let Plan { gates, steps, hidden, lengths, reversed, .. } = &self.plan;
+        let RecurrentLayer { gates, steps, hidden, lengths, reversed, .. } = &self.plan;
         // Recorded layers have weights that can be read as f32.
         let weights = (self.weights.as_slice().unwrap_or_default(), self.biases.as_slice());
         Layer::new(*gates, (*steps, *hidden), lengths.clone(), weights, reversed)
@@ -210,8 +210,8 @@ impl OnCpu {
         let (all, rest) = call.output::<f32>(0)?.split_at_mut(lens[0]);
         let (last, kept) = rest.split_at_mut(lens[1]);
         let kept = if self.plan.gates == Gates::Lstm { &mut kept[..lens[1]] } else { &mut [] };
-        let mut made = Made { all: self.wants_all.then_some(all), last, cells: kept };
-        self.layer.get_or_init(|| self.layer()).run(&Given { sums, hidden, cells }, &mut made);
+        let mut made = RunOutputs { all: self.wants_all.then_some(all), last, cells: kept };
+        self.layer.get_or_init(|| self.layer()).run(&RunInputs { sums, hidden, cells }, &mut made);
         Ok(())
     }
 }

@@ -7,13 +7,13 @@ use panoply_core::op::compute::{Kernel, KernelCall};
 
 use super::pixels::Pixels;
 use super::resample::{Change, Table, of_pixels};
-use super::{Arg, Lower, Recorded, one};
+use super::{Arg, Lower, LoweredOutputs, one};
 use crate::array::count_of;
 use crate::element::ElementType;
 use crate::ops::resize::tables;
 
 /// The mapping from source to output along one axis.
-pub(super) enum Line {
+pub(super) enum AxisMapping {
     Same,
     /// Repeats each element this many times.
     Repeat(usize),
@@ -25,9 +25,9 @@ pub(super) enum Line {
     Mix(Vec<Vec<(usize, f32)>>),
 }
 
-impl Line {
+impl AxisMapping {
     /// The line described by a table, for an axis of length `len`. `None` if an index lies outside.
-    fn of(table: Vec<Option<Vec<(usize, f64)>>>, len: usize) -> Option<Line> {
+    fn of(table: Vec<Option<Vec<(usize, f64)>>>, len: usize) -> Option<AxisMapping> {
         let rows = table.into_iter().collect::<Option<Vec<_>>>()?;
         if !rows.iter().all(|row| matches!(row[..], [(_, 1.0)])) {
             if rows.iter().all(|row| (1..=2).contains(&row.len())) {
@@ -37,44 +37,46 @@ impl Line {
                     [(a, of_a), ..] => ([a, a], [0.5 * of_a as f32; 2]),
                     [] => ([0, 0], [0.0; 2]),
                 };
-                return Some(Line::Between(rows.iter().map(between).collect()));
+                return Some(AxisMapping::Between(rows.iter().map(between).collect()));
             }
             let narrow = |row: Vec<(usize, f64)>| row.into_iter().map(|(at, weight)| (at, weight as f32)).collect();
-            return Some(Line::Mix(rows.into_iter().map(narrow).collect()));
+            return Some(AxisMapping::Mix(rows.into_iter().map(narrow).collect()));
         }
         let picked: Vec<usize> = rows.iter().map(|row| row[0].0).collect();
         let times = picked.len() / len.max(1);
         let repeats = times > 0 && picked.len() == times * len;
         Some(match repeats && picked.iter().enumerate().all(|(place, at)| place / times == *at) {
-            true => Line::Repeat(times),
-            false => Line::Pick(picked),
+            true => AxisMapping::Repeat(times),
+            false => AxisMapping::Pick(picked),
         })
     }
 
     /// The same line as a table, for an output axis of length `len`.
     fn table(&self, len: usize) -> Table {
         match self {
-            Line::Same => Table::same(),
-            Line::Repeat(times) => Table::of((0..len).map(|place| vec![(place / times, 1.0)])),
-            Line::Pick(places) => Table::of(places.iter().map(|at| vec![(*at, 1.0)])),
-            Line::Between(places) => {
+            AxisMapping::Same => Table::same(),
+            AxisMapping::Repeat(times) => Table::of((0..len).map(|place| vec![(place / times, 1.0)])),
+            AxisMapping::Pick(places) => Table::of(places.iter().map(|at| vec![(*at, 1.0)])),
+            AxisMapping::Between(places) => {
                 Table::of(places.iter().map(|(at, of)| at.iter().copied().zip(of.iter().copied()).collect()))
             }
-            Line::Mix(places) => Table::of(places.iter().cloned()),
+            AxisMapping::Mix(places) => Table::of(places.iter().cloned()),
         }
     }
 
     /// Resizes one row along this axis.
     fn row(&self, from: &[f32], to: &mut [f32]) {
         match self {
-            Line::Same => to.copy_from_slice(from),
-            Line::Repeat(2) => to.chunks_exact_mut(2).zip(from).for_each(|(to, from)| to.copy_from_slice(&[*from; 2])),
-            Line::Repeat(times) => to.chunks_exact_mut(*times).zip(from).for_each(|(to, from)| to.fill(*from)),
-            Line::Pick(places) => to.iter_mut().zip(places).for_each(|(to, at)| *to = from[*at]),
-            Line::Between(places) => to.iter_mut().zip(places).for_each(|(to, ([a, b], [of_a, of_b]))| {
+            AxisMapping::Same => to.copy_from_slice(from),
+            AxisMapping::Repeat(2) => {
+                to.chunks_exact_mut(2).zip(from).for_each(|(to, from)| to.copy_from_slice(&[*from; 2]))
+            }
+            AxisMapping::Repeat(times) => to.chunks_exact_mut(*times).zip(from).for_each(|(to, from)| to.fill(*from)),
+            AxisMapping::Pick(places) => to.iter_mut().zip(places).for_each(|(to, at)| *to = from[*at]),
+            AxisMapping::Between(places) => to.iter_mut().zip(places).for_each(|(to, ([a, b], [of_a, of_b]))| {
                 *to = from[*a] * of_a + from[*b] * of_b;
             }),
-            Line::Mix(places) => to.iter_mut().zip(places).for_each(|(to, parts)| {
+            AxisMapping::Mix(places) => to.iter_mut().zip(places).for_each(|(to, parts)| {
                 *to = parts.iter().map(|(at, weight)| from[*at] * weight).sum();
             }),
         }
@@ -85,15 +87,15 @@ impl Line {
         let row = |at: usize| &from[at * width..][..width];
         for (place, to) in to.chunks_exact_mut(width).enumerate() {
             match self {
-                Line::Same => to.copy_from_slice(row(place)),
-                Line::Repeat(times) => to.copy_from_slice(row(place / times)),
-                Line::Pick(places) => to.copy_from_slice(row(places[place])),
-                Line::Between(places) => {
+                AxisMapping::Same => to.copy_from_slice(row(place)),
+                AxisMapping::Repeat(times) => to.copy_from_slice(row(place / times)),
+                AxisMapping::Pick(places) => to.copy_from_slice(row(places[place])),
+                AxisMapping::Between(places) => {
                     let ([a, b], [of_a, of_b]) = places[place];
                     let both = row(a).iter().zip(row(b));
                     to.iter_mut().zip(both).for_each(|(to, (a, b))| *to = a * of_a + b * of_b);
                 }
-                Line::Mix(places) => {
+                AxisMapping::Mix(places) => {
                     to.fill(0.0);
                     for (at, weight) in &places[place] {
                         to.iter_mut().zip(row(*at)).for_each(|(sum, value)| *sum += weight * value);
@@ -106,7 +108,7 @@ impl Line {
 
 /// Both axes, with their lengths before and after.
 pub(super) struct Planes {
-    pub(super) lines: [Line; 2],
+    pub(super) lines: [AxisMapping; 2],
     pub(super) before: [usize; 2],
     pub(super) after: [usize; 2],
 }
@@ -129,7 +131,7 @@ impl Planes {
 
 impl Lower<'_, '_> {
     /// Records a `Resize` of f32 with constant sizes. `None` for other nodes.
-    pub(super) fn resize(&mut self) -> Recorded {
+    pub(super) fn resize(&mut self) -> LoweredOutputs {
         let fixed = self.args.iter().skip(1).all(|arg| !matches!(arg, Arg::Dynamic { .. }));
         if !fixed || self.kind(0)? != ElementType::F32 {
             return Ok(None);
@@ -141,8 +143,8 @@ impl Lower<'_, '_> {
             return Ok(None);
         }
         let mut line = |axis: usize| match tables[axis].take() {
-            Some(table) => Line::of(table, before[axis]),
-            None => Some(Line::Same),
+            Some(table) => AxisMapping::of(table, before[axis]),
+            None => Some(AxisMapping::Same),
         };
         let (Some(rows), Some(columns)) = (line(front), line(front + 1)) else { return Ok(None) };
         let last = |dims: &[usize]| [dims[front], dims[front + 1]];
@@ -168,27 +170,27 @@ mod tests {
     #[test]
     fn lines_repeat_pick_and_mix() {
         let single = |places: &[usize]| places.iter().map(|at| Some(vec![(*at, 1.0)])).collect::<Vec<_>>();
-        assert!(matches!(Line::of(single(&[0, 0, 1, 1]), 2), Some(Line::Repeat(2))));
-        let picked = Line::of(single(&[0, 1, 1]), 2).expect("inside");
-        assert!(matches!(picked, Line::Pick(_)));
+        assert!(matches!(AxisMapping::of(single(&[0, 0, 1, 1]), 2), Some(AxisMapping::Repeat(2))));
+        let picked = AxisMapping::of(single(&[0, 1, 1]), 2).expect("inside");
+        assert!(matches!(picked, AxisMapping::Pick(_)));
         let mut row = [0.0; 3];
         picked.row(&[5.0, 7.0], &mut row);
         assert_eq!(row, [5.0, 7.0, 7.0]);
-        let mixed = Line::of(vec![Some(vec![(0, 0.25), (1, 0.75)])], 2).expect("inside");
+        let mixed = AxisMapping::of(vec![Some(vec![(0, 0.25), (1, 0.75)])], 2).expect("inside");
         let mut rows = [0.0; 2];
         mixed.rows(&[4.0, 8.0, 8.0, 0.0], &mut rows, 2);
         assert_eq!(rows, [7.0, 2.0]);
-        let mixed = Line::of(vec![Some(vec![(1, 1.0)]), Some(vec![(0, 0.25), (1, 0.75)])], 2).expect("inside");
-        assert!(matches!(mixed, Line::Between(_)));
+        let mixed = AxisMapping::of(vec![Some(vec![(1, 1.0)]), Some(vec![(0, 0.25), (1, 0.75)])], 2).expect("inside");
+        assert!(matches!(mixed, AxisMapping::Between(_)));
         let mut row = [0.0; 2];
         mixed.row(&[4.0, f32::INFINITY], &mut row);
         assert_eq!(row, [f32::INFINITY; 2]);
         let three = vec![(0, 0.25), (1, 0.5), (2, 0.25)];
-        let mixed = Line::of(vec![Some(three)], 3).expect("inside");
-        assert!(matches!(mixed, Line::Mix(_)));
+        let mixed = AxisMapping::of(vec![Some(three)], 3).expect("inside");
+        assert!(matches!(mixed, AxisMapping::Mix(_)));
         let mut row = [0.0];
         mixed.row(&[4.0, 2.0, 8.0], &mut row);
         assert_eq!(row, [4.0]);
-        assert!(Line::of(vec![None], 2).is_none());
+        assert!(AxisMapping::of(vec![None], 2).is_none());
     }
 }

@@ -4,7 +4,7 @@ use panoply_core::expr::Expr;
 use panoply_core::graph::NodeId;
 use panoply_core::op::compute::{LayerNorm, Reduce, Reduction, Scan, ScanKind, Softmax, TopK};
 
-use super::{Lower, Recorded, one};
+use super::{Lower, LoweredOutputs, one};
 use crate::array::Array;
 use crate::element::ElementType;
 use crate::error::{Error, Result};
@@ -15,7 +15,7 @@ use crate::ops::reduce::{reduced_axes, reduced_dims, softmax_form};
 type Function = fn(Expr) -> Expr;
 
 impl Lower<'_, '_> {
-    pub(super) fn row(&mut self) -> Recorded {
+    pub(super) fn row(&mut self) -> LoweredOutputs {
         if !self.is_float(0) {
             return Ok(None);
         }
@@ -36,7 +36,7 @@ impl Lower<'_, '_> {
         Ok(self.graph().op(&[x], |tensors| Reduce::new(&tensors[0], reduction).axes(axes))?)
     }
 
-    fn reduction(&mut self, kind: ElementType, dims: &[usize]) -> Recorded {
+    fn reduction(&mut self, kind: ElementType, dims: &[usize]) -> LoweredOutputs {
         let Some(axes) = reduced_axes(&self.call, dims.len())? else { return Ok(None) };
         let result = reduced_dims(dims, &axes, self.call.flag("keepdims", true)?);
         if axes.iter().any(|axis| dims[*axis] == 0) || axes.is_empty() {
@@ -66,7 +66,7 @@ impl Lower<'_, '_> {
         one(node, kind)
     }
 
-    fn softmax(&mut self, kind: ElementType, dims: &[usize]) -> Recorded {
+    fn softmax(&mut self, kind: ElementType, dims: &[usize]) -> LoweredOutputs {
         let (outer, len, inner) = softmax_form(&self.call, dims)?;
         if dims.is_empty() || len == 0 {
             return Ok(None);
@@ -84,7 +84,7 @@ impl Lower<'_, '_> {
         one(node, kind)
     }
 
-    fn layer_norm(&mut self, kind: ElementType, dims: &[usize]) -> Recorded {
+    fn layer_norm(&mut self, kind: ElementType, dims: &[usize]) -> LoweredOutputs {
         let axis = axis_of(self.call.int("axis", -1)?, dims.len())?;
         let row = &dims[axis..];
         let own = |place: usize| {
@@ -133,7 +133,7 @@ impl Lower<'_, '_> {
         self.expression(&[x, factors, summands], |inputs| inputs[0].clone() * inputs[1].clone() + inputs[2].clone())
     }
 
-    fn batch_norm(&mut self, kind: ElementType, dims: &[usize]) -> Recorded {
+    fn batch_norm(&mut self, kind: ElementType, dims: &[usize]) -> LoweredOutputs {
         if self.call.flag("training_mode", false)?
             || dims.len() < 2
             || self.call.wants(1)
@@ -161,7 +161,7 @@ impl Lower<'_, '_> {
         one(node, kind)
     }
 
-    fn instance_norm(&mut self, kind: ElementType, dims: &[usize]) -> Recorded {
+    fn instance_norm(&mut self, kind: ElementType, dims: &[usize]) -> LoweredOutputs {
         let ([batch, channels, space @ ..], Some(scale), Some(bias)) =
             (dims, self.fixed(1).cloned(), self.fixed(2).cloned())
         else {
@@ -180,7 +180,7 @@ impl Lower<'_, '_> {
         one(node, kind)
     }
 
-    fn arg(&mut self, dims: &[usize]) -> Recorded {
+    fn arg(&mut self, dims: &[usize]) -> LoweredOutputs {
         let axis = axis_of(self.call.int("axis", 0)?, dims.len())?;
         if self.call.flag("select_last_index", false)? || dims[axis] == 0 || u32::try_from(dims[axis]).is_err() {
             return Ok(None);
@@ -192,7 +192,7 @@ impl Lower<'_, '_> {
         one(node, ElementType::I64)
     }
 
-    fn top_k(&mut self, kind: ElementType, dims: &[usize]) -> Recorded {
+    fn top_k(&mut self, kind: ElementType, dims: &[usize]) -> LoweredOutputs {
         let axis = axis_of(self.call.int("axis", -1)?, dims.len())?;
         let k = match self.call.optional_ints(1)? {
             Some(k) => k.first().copied().unwrap_or(0),
@@ -207,7 +207,7 @@ impl Lower<'_, '_> {
         Ok(Some(vec![(values, kind), (places, ElementType::I64)]))
     }
 
-    fn cumulate(&mut self, kind: ElementType, dims: &[usize]) -> Recorded {
+    fn cumulate(&mut self, kind: ElementType, dims: &[usize]) -> LoweredOutputs {
         let Some(axis) = self.call.optional_ints(1)?.and_then(|axis| axis.first().copied()) else { return Ok(None) };
         let axis = axis_of(axis, dims.len())?;
         let (exclusive, reverse) = (self.call.flag("exclusive", false)?, self.call.flag("reverse", false)?);

@@ -6,7 +6,7 @@
 use panoply_core::op::compute::{Kernel, KernelCall};
 use panoply_core::{DType, Shape};
 
-use super::{Lower, Recorded, forms};
+use super::{Lower, LoweredOutputs, forms};
 use crate::array::count_of;
 use crate::element::ElementType;
 use crate::ops::call::axis_of;
@@ -49,7 +49,7 @@ struct Sizes {
 
 impl Lower<'_, '_> {
     /// Records a node whose index shape equals the target's shape except along the axis.
-    pub(super) fn scatter(&mut self) -> Recorded {
+    pub(super) fn scatter(&mut self) -> LoweredOutputs {
         let join = match self.call.text("reduction", "none")? {
             "none" => Join::Replace,
             "add" => Join::Add,

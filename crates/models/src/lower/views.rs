@@ -4,7 +4,7 @@ use panoply_core::DType;
 use panoply_core::graph::NodeId;
 use panoply_core::op::compute::Gather;
 
-use super::{Arg, Lower, Place, Recorded, carrier, fixed, one};
+use super::{Arg, Lower, LoweredOutputs, VaryingOperand, carrier, fixed, one};
 use crate::array::Array;
 use crate::element::ElementType;
 use crate::error::{Error, Result};
@@ -13,7 +13,7 @@ use crate::ops::index::index_of;
 use crate::ops::shape;
 
 impl Lower<'_, '_> {
-    pub(super) fn view(&mut self) -> Recorded {
+    pub(super) fn view(&mut self) -> LoweredOutputs {
         let op = self.node.op.as_str();
         if matches!(op, "Gather" | "GatherElements") {
             return self.gather(op == "Gather");
@@ -26,7 +26,7 @@ impl Lower<'_, '_> {
             return self.cast(kind);
         }
         // A graph holds 64-bit integers only if one of its ops made them, as 32-bit integers.
-        let held = matches!(self.args[0], Arg::Dynamic { at: Place::Node(_), .. });
+        let held = matches!(self.args[0], Arg::Dynamic { at: VaryingOperand::Node(_), .. });
         if kind.carrier().is_none() && !held {
             return Ok(None);
         }
@@ -85,7 +85,7 @@ impl Lower<'_, '_> {
         Ok(Some(node))
     }
 
-    fn split(&mut self, x: NodeId, dims: &[usize], kind: ElementType) -> Recorded {
+    fn split(&mut self, x: NodeId, dims: &[usize], kind: ElementType) -> LoweredOutputs {
         let axis = axis_of(self.call.int("axis", 0)?, dims.len())?;
         let (mut start, mut parts) = (0, Vec::new());
         for size in shape::split_sizes(&self.call, dims[axis])? {
@@ -95,9 +95,9 @@ impl Lower<'_, '_> {
         Ok(Some(parts))
     }
 
-    fn cast(&mut self, from: ElementType) -> Recorded {
+    fn cast(&mut self, from: ElementType) -> LoweredOutputs {
         let to = ElementType::from_code(self.call.int("to", 0)?)?;
-        let made_here = matches!(self.args[0], Arg::Dynamic { at: Place::Node(_), .. });
+        let made_here = matches!(self.args[0], Arg::Dynamic { at: VaryingOperand::Node(_), .. });
         let Some(dtype) = to.carrier() else { return Ok(None) };
         if from.carrier().is_none() && !(from == ElementType::I64 && made_here) {
             return Ok(None);
@@ -117,7 +117,7 @@ impl Lower<'_, '_> {
     }
 
     /// Rows or elements selected by indices, which devices read as 32-bit integers.
-    fn gather(&mut self, rows: bool) -> Recorded {
+    fn gather(&mut self, rows: bool) -> LoweredOutputs {
         let (kind, dims) = (self.kind(0)?, self.dims(0)?.to_vec());
         carrier(kind)?;
         let axis = axis_of(self.call.int("axis", 0)?, dims.len())?;
@@ -143,7 +143,7 @@ impl Lower<'_, '_> {
     }
 
     /// Rows selected by tuples of one index each.
-    fn gather_nd(&mut self) -> Recorded {
+    fn gather_nd(&mut self) -> LoweredOutputs {
         let (kind, dims, index_dims) = (self.kind(0)?, self.dims(0)?.to_vec(), self.dims(1)?.to_vec());
         carrier(kind)?;
         let (Some(len), Some((1, picked))) = (dims.first().copied(), index_dims.split_last()) else { return Ok(None) };
@@ -169,8 +169,8 @@ impl Lower<'_, '_> {
             }
             // Indices made by a graph count from the front, and are below the length of the axis
             // where they were found.
-            Arg::Dynamic { kind: ElementType::I64, at: Place::Node(_), .. } => return Ok(None),
-            Arg::Dynamic { at: Place::Slot(slot), .. } => {
+            Arg::Dynamic { kind: ElementType::I64, at: VaryingOperand::Node(_), .. } => return Ok(None),
+            Arg::Dynamic { at: VaryingOperand::Slot(slot), .. } => {
                 let slot = (self.indices)(*slot, len)?;
                 self.recording.has_lookups = true;
                 self.recording.port(slot, ElementType::I32, &dims)?
@@ -181,7 +181,7 @@ impl Lower<'_, '_> {
     }
 
     /// One row, as a slice.
-    fn gather_one(&mut self, indices: &Array, dims: &[usize], axis: usize) -> Recorded {
+    fn gather_one(&mut self, indices: &Array, dims: &[usize], axis: usize) -> LoweredOutputs {
         let kind = self.kind(0)?;
         let index = indices.to_i64s()?.first().copied().unwrap_or(0);
         let index = index_of(index, dims[axis])?;

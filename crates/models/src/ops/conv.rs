@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::value::Value;
 
 /// The sizes of images and weights: batch, channels, filters, groups and windows.
-struct Form {
+struct ConvSizes {
     batch: usize,
     channels: usize,
     filters: usize,
@@ -18,7 +18,7 @@ struct Form {
     windows: Windows,
 }
 
-fn form(call: &Call<'_>, x: &[usize], w: &[usize]) -> Result<Form> {
+fn form(call: &Call<'_>, x: &[usize], w: &[usize]) -> Result<ConvSizes> {
     let groups = size_of_int(call.int("group", 1)?)?;
     let ([batch, channels, space @ ..], [filters, per_group, kernel @ ..]) = (x, w) else {
         return Err(Error::invalid(call.op().to_owned(), "images and weights", format!("{x:?}")));
@@ -31,12 +31,12 @@ fn form(call: &Call<'_>, x: &[usize], w: &[usize]) -> Result<Form> {
         return Err(Error::invalid("weights", format!("those for {x:?} in {groups} groups"), format!("{w:?}")));
     }
     let windows = Windows::of_conv(call, space, kernel)?;
-    Ok(Form { batch: *batch, channels: *channels, filters: *filters, groups, windows })
+    Ok(ConvSizes { batch: *batch, channels: *channels, filters: *filters, groups, windows })
 }
 
 /// The sums of a convolution. Sums of integers are exact below 2^53.
-fn convolve(form: &Form, x: &[f64], w: &[f64]) -> Result<(Vec<usize>, Vec<f64>)> {
-    let Form { batch, channels, filters, groups, windows } = form;
+fn convolve(form: &ConvSizes, x: &[f64], w: &[f64]) -> Result<(Vec<usize>, Vec<f64>)> {
+    let ConvSizes { batch, channels, filters, groups, windows } = form;
     let (space, taps): (usize, usize) = (windows.input.iter().product(), windows.kernel.iter().product());
     let mut dims = vec![*batch, *filters];
     dims.extend(&windows.output);
@@ -153,14 +153,14 @@ pub(crate) fn qlinear_conv(call: &Call<'_>) -> Result<Vec<Value>> {
 
 /// The sizes of a transposed convolution: strides, dilations, the elements cut at the front, and
 /// the output.
-pub(crate) struct Transposed {
+pub(crate) struct TransposedConvSizes {
     pub stride: Vec<usize>,
     pub dilation: Vec<usize>,
     pub cut: Vec<usize>,
     pub output: Vec<usize>,
 }
 
-pub(crate) fn transposed(call: &Call<'_>, space: &[usize], kernel: &[usize]) -> Result<Transposed> {
+pub(crate) fn transposed(call: &Call<'_>, space: &[usize], kernel: &[usize]) -> Result<TransposedConvSizes> {
     let rank = space.len();
     if kernel.len() != rank {
         return Err(Error::invalid("a kernel", format!("{rank} sizes"), kernel.len()));
@@ -208,7 +208,7 @@ pub(crate) fn transposed(call: &Call<'_>, space: &[usize], kernel: &[usize]) -> 
             }
         }
     }
-    Ok(Transposed { stride, dilation, cut, output })
+    Ok(TransposedConvSizes { stride, dilation, cut, output })
 }
 
 pub(crate) fn conv_transpose(call: &Call<'_>) -> Result<Vec<Value>> {
@@ -254,7 +254,13 @@ pub(crate) fn conv_transpose(call: &Call<'_>) -> Result<Vec<Value>> {
 }
 
 /// The output index to which a tap of an input pixel contributes. `None` outside the output.
-fn landing(mut place: usize, mut tap: usize, space: &[usize], kernel: &[usize], sizes: &Transposed) -> Option<usize> {
+fn landing(
+    mut place: usize,
+    mut tap: usize,
+    space: &[usize],
+    kernel: &[usize],
+    sizes: &TransposedConvSizes,
+) -> Option<usize> {
     let (mut at, mut stride) = (0, 1);
     for axis in (0..space.len()).rev() {
         let (here, offset) = (place % space[axis], tap % kernel[axis]);

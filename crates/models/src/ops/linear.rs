@@ -9,14 +9,14 @@ use crate::value::Value;
 
 /// A number type for sums of products: f64 for floats, 128-bit integers for integers. The latter
 /// keep all bits that narrower types keep.
-pub(crate) trait Number: Copy {
+pub(crate) trait Accumulator: Copy {
     const ZERO: Self;
     const ONE: Self;
     fn plus(self, other: Self) -> Self;
     fn times(self, other: Self) -> Self;
 }
 
-impl Number for f64 {
+impl Accumulator for f64 {
     const ZERO: f64 = 0.0;
     const ONE: f64 = 1.0;
     fn plus(self, other: f64) -> f64 {
@@ -27,7 +27,7 @@ impl Number for f64 {
     }
 }
 
-impl Number for i128 {
+impl Accumulator for i128 {
     const ZERO: i128 = 0;
     const ONE: i128 = 1;
     fn plus(self, other: i128) -> i128 {
@@ -51,7 +51,7 @@ impl Grid<f64> {
 }
 
 /// The product of two stacks of matrices, as NumPy's `matmul`.
-pub(crate) fn product<T: Number>(a: &Grid<T>, b: &Grid<T>) -> Result<Grid<T>> {
+pub(crate) fn product<T: Accumulator>(a: &Grid<T>, b: &Grid<T>) -> Result<Grid<T>> {
     if a.dims.is_empty() || b.dims.is_empty() {
         return Err(Error::invalid("a product", "at least one dimension", "none"));
     }
@@ -212,7 +212,7 @@ pub(crate) fn einsum(call: &Call<'_>) -> Result<Vec<Value>> {
 }
 
 /// The sum over all letters that the output lacks.
-fn contract<T: Number>(
+fn contract<T: Accumulator>(
     arrays: &[&Array],
     numbers: Vec<Vec<T>>,
     inputs: &[Vec<i32>],

@@ -1,7 +1,7 @@
 //! `RNN`, `GRU` and `LSTM`, in f32 (f64 for models in f64). The form for graphs, with constant
 //! weights and the default activations, is in `panoply-cpu-recurrent`.
 
-pub(crate) use panoply_cpu_recurrent::{Gates, Given, Layer, Made};
+pub(crate) use panoply_cpu_recurrent::{Gates, Layer, RunInputs, RunOutputs};
 
 use super::call::Call;
 use crate::array::{Array, host_count};

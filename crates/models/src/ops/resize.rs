@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::value::Value;
 
 /// The sizes that a node requests: the length of each axis, its scale, and its region.
-pub(crate) struct Plan {
+pub(crate) struct ResizeRequest {
     pub output: Vec<usize>,
     pub scales: Vec<f64>,
     regions: Vec<Region>,
@@ -48,7 +48,7 @@ impl Region {
 
 /// The sizes that a node requests. Operands are only the scales in old versions; a region, scales
 /// and sizes in new ones.
-pub(crate) fn plan(call: &Call<'_>, dims: &[usize]) -> Result<Plan> {
+pub(crate) fn plan(call: &Call<'_>, dims: &[usize]) -> Result<ResizeRequest> {
     let old = call.op() == "Upsample" || call.version() < 11;
     let (scales_at, sizes_at) = if old { (1, usize::MAX) } else { (2, 3) };
     let rank = dims.len();
@@ -92,7 +92,7 @@ pub(crate) fn plan(call: &Call<'_>, dims: &[usize]) -> Result<Plan> {
         (None, given) => return Err(wrong(given.map_or(0, |given| given.len()))),
     }
     count_of(&output)?;
-    Ok(Plan { output, scales, regions })
+    Ok(ResizeRequest { output, scales, regions })
 }
 
 fn keep_aspect(
@@ -151,7 +151,7 @@ pub(crate) fn tables(call: &Call<'_>, dims: &[usize]) -> Result<(Vec<usize>, Vec
 }
 
 /// The table of one axis of this length.
-fn table(mode: &Mode<'_>, plan: &Plan, axis: usize, len: usize) -> Result<Option<Table>> {
+fn table(mode: &Mode<'_>, plan: &ResizeRequest, axis: usize, len: usize) -> Result<Option<Table>> {
     let (size, scale, region) = (plan.output[axis], plan.scales[axis], plan.regions[axis]);
     if size == len && scale == 1.0 && region.is_whole() {
         return Ok(None);

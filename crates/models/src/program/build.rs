@@ -22,14 +22,14 @@ const GROWTH_MAX: u64 = 16;
 const FLOOR_BYTES: u64 = 64 << 20;
 
 /// The program of the model's own graph, and the names of its inputs without constants.
-pub(crate) struct Built {
+pub(crate) struct MainProgram {
     pub body: Body,
     pub names: HashMap<String, ValueId>,
 }
 
 /// Builds the program of a model whose file has `file_bytes` bytes. External weights are looked for
 /// in `folder`.
-pub(crate) fn build(model: &ModelMessage<'_>, file_bytes: usize, folder: Option<&Path>) -> Result<Built> {
+pub(crate) fn build(model: &ModelMessage<'_>, file_bytes: usize, folder: Option<&Path>) -> Result<MainProgram> {
     let graph = model.graph.as_ref().ok_or(Error::Malformed { what: "there is no graph", at: 0 })?;
     let mut functions = HashMap::new();
     for function in &model.functions {
@@ -47,7 +47,7 @@ pub(crate) fn build(model: &ModelMessage<'_>, file_bytes: usize, folder: Option<
     let mut builder = Builder { weights, functions, scopes: Vec::new(), declared, values: 0, nodes: 0, depth: 0 };
     let opsets = Opsets::new(&model.opsets)?;
     let (body, names) = builder.graph(graph, &opsets, 0, &Bindings::new())?;
-    Ok(Built { body, names })
+    Ok(MainProgram { body, names })
 }
 
 /// The version of each domain that applies to a graph's nodes.

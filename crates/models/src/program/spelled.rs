@@ -27,7 +27,7 @@ pub(super) fn replace(nodes: &mut Vec<Node>, constants: &[(ValueId, Array)], out
         sources: sources(nodes),
         nodes,
     };
-    let found: Vec<(usize, Found)> =
+    let found: Vec<(usize, FunctionMatch)> =
         (0..nodes.len()).filter_map(|place| chains.function(place).map(|found| (place, found))).collect();
     for (place, found) in &found {
         let node = &mut nodes[*place];
@@ -48,16 +48,16 @@ pub(super) fn replace(nodes: &mut Vec<Node>, constants: &[(ValueId, Array)], out
 }
 
 /// A function of one value.
-struct Found {
+struct FunctionMatch {
     op: &'static str,
     x: ValueId,
     /// The epsilon of a norm.
     epsilon: Option<f32>,
 }
 
-impl Found {
-    fn activation(op: &'static str, x: ValueId) -> Found {
-        Found { op, x, epsilon: None }
+impl FunctionMatch {
+    fn activation(op: &'static str, x: ValueId) -> FunctionMatch {
+        FunctionMatch { op, x, epsilon: None }
     }
 }
 
@@ -84,7 +84,7 @@ fn sources(nodes: &[Node]) -> HashMap<ValueId, ValueId> {
 
 impl Chains<'_> {
     /// The function that ends in this node.
-    fn function(&self, place: usize) -> Option<Found> {
+    fn function(&self, place: usize) -> Option<FunctionMatch> {
         let node = self.nodes.get(place).filter(|node| node.outputs.len() == 1)?;
         let [Some(left), Some(right)] = *node.inputs else { return None };
         let (left, right) = (self.source(left), self.source(right));
@@ -99,7 +99,7 @@ impl Chains<'_> {
     }
 
     /// Matches `centred / deviation` as a norm.
-    fn norm(&self, centred: ValueId, deviation: ValueId) -> Option<Found> {
+    fn norm(&self, centred: ValueId, deviation: ValueId) -> Option<FunctionMatch> {
         let (x, mean) = self.operands(centred, "Sub")?;
         let (squares, epsilon) = self.with_number(self.operand(deviation, "Sqrt")?, "Add")?;
         let squares = self.mean(squares)?;
@@ -108,13 +108,13 @@ impl Chains<'_> {
             None => self.operands(squares, "Mul") == Some((centred, centred)),
         };
         let fits = is_square && self.mean(mean) == Some(x) && epsilon.is_finite() && epsilon >= 0.0;
-        fits.then_some(Found { op: "LayerNormalization", x, epsilon: Some(epsilon as f32) })
+        fits.then_some(FunctionMatch { op: "LayerNormalization", x, epsilon: Some(epsilon as f32) })
     }
 
     /// Matches `x · other`, where `other` is the sigmoid or hard sigmoid of `x`.
-    fn swish(&self, x: ValueId, other: ValueId) -> Option<Found> {
+    fn swish(&self, x: ValueId, other: ValueId) -> Option<FunctionMatch> {
         if self.operand(other, "Sigmoid") == Some(x) {
-            return Some(Found::activation("Swish", x));
+            return Some(FunctionMatch::activation("Swish", x));
         }
         if self.operand(other, "HardSigmoid") == Some(x) {
             let hard = self.maker(other, "HardSigmoid")?;
@@ -123,17 +123,17 @@ impl Chains<'_> {
                 other => other.is_none().then_some(default),
             };
             let fits = is_near(given("alpha", 0.2)?, 1.0 / 6.0) && is_near(given("beta", 0.5)?, 0.5);
-            return fits.then(|| Found::activation("HardSwish", x));
+            return fits.then(|| FunctionMatch::activation("HardSwish", x));
         }
         let (clipped, sixth) = self.with_divisor(other)?;
-        (is_near(sixth, 6.0) && self.is_clipped(clipped, x)).then(|| Found::activation("HardSwish", x))
+        (is_near(sixth, 6.0) && self.is_clipped(clipped, x)).then(|| FunctionMatch::activation("HardSwish", x))
     }
 
     /// Matches `product / divisor` as a hard swish.
-    fn hard_swish_of_quotient(&self, product: ValueId, divisor: ValueId) -> Option<Found> {
+    fn hard_swish_of_quotient(&self, product: ValueId, divisor: ValueId) -> Option<FunctionMatch> {
         let (left, right) = self.operands(product, "Mul").filter(|_| self.number(divisor) == Some(6.0))?;
         let (_, x) = [(right, left), (left, right)].into_iter().find(|(clipped, x)| self.is_clipped(*clipped, *x))?;
-        Some(Found::activation("HardSwish", x))
+        Some(FunctionMatch::activation("HardSwish", x))
     }
 
     /// Whether a value is `clip(x + 3, 0, 6)`.
@@ -152,7 +152,7 @@ impl Chains<'_> {
 
     /// Matches the product of `x`, a half, and one plus erf: one operand is itself a product of
     /// two.
-    fn gelu(&self, one: ValueId, pair: ValueId) -> Option<Found> {
+    fn gelu(&self, one: ValueId, pair: ValueId) -> Option<FunctionMatch> {
         let (two, three) = self.operands(pair, "Mul")?;
         let orders = [
             (one, two, three),
@@ -165,7 +165,7 @@ impl Chains<'_> {
         orders.into_iter().find_map(|(half, x, more)| {
             let (erf, added) = self.with_number(more, "Add").filter(|_| self.number(half) == Some(0.5))?;
             let (scaled, divisor) = self.with_divisor(self.operand(erf, "Erf")?)?;
-            (scaled == x && added == 1.0 && is_near(divisor, SQRT_2)).then(|| Found::activation("Gelu", x))
+            (scaled == x && added == 1.0 && is_near(divisor, SQRT_2)).then(|| FunctionMatch::activation("Gelu", x))
         })
     }
 

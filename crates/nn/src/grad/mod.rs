@@ -35,14 +35,14 @@ use panoply_core::op::compute::{ComputeOp, Map, Reduce, Reduction};
 use panoply_core::{DType, Op, Tensor};
 
 use crate::error::{Error, Result};
-pub(crate) use tape::{Recorded, Tape};
+pub(crate) use tape::{RecordedOp, Tape};
 
 /// Nodes of a graph whose values are recomputed for the gradients instead of being kept.
 pub type Segment = Range<usize>;
 
 /// A graph under construction that includes its gradients.
 #[derive(Debug)]
-pub struct Differentiated {
+pub struct GradientGraph {
     /// The builder, with the replayed nodes and the gradients. No outputs are set yet.
     pub builder: GraphBuilder,
     /// For each node of the graph the node with the same value in the builder.
@@ -63,7 +63,7 @@ pub fn differentiate(
     with_respect_to: &[usize],
     segments: &[Segment],
     factor: Option<&str>,
-) -> Result<Differentiated> {
+) -> Result<GradientGraph> {
     let mut backward = Backward::new(graph, with_respect_to)?;
     let (dtype, dims) = {
         let node = graph.nodes().get(scalar);
@@ -96,7 +96,7 @@ pub fn differentiate(
         });
     }
     let values = tape.entry_of.iter().map(|entry| tape.entries[*entry].id).collect();
-    Ok(Differentiated { builder: tape.g, values, gradients: found, factor })
+    Ok(GradientGraph { builder: tape.g, values, gradients: found, factor })
 }
 
 /// The backward pass, from the last node to the first.
@@ -114,7 +114,7 @@ pub(crate) struct Backward {
 
 /// The node that is being visited.
 #[derive(Clone, Copy)]
-pub(crate) struct Turn {
+pub(crate) struct NodeVisit {
     /// The node's entry on the tape.
     pub(crate) entry: usize,
     /// The gradient with respect to the node.
@@ -148,7 +148,7 @@ impl Backward {
                 self.record_again(&segments[segment], g)?;
                 again = Some(segment);
             }
-            let shares = self.shares(Turn { entry: index, g }).map_err(|error| name_node(graph, source, error))?;
+            let shares = self.shares(NodeVisit { entry: index, g }).map_err(|error| name_node(graph, source, error))?;
             let operands = self.tape.entries[index].operands.clone();
             for (operand, share) in operands.into_iter().zip(shares) {
                 let Some(share) = share.filter(|_| self.needs[operand]) else { continue };
@@ -165,7 +165,7 @@ impl Backward {
     /// map that also takes `after` as an input, without using it. This hides from the compiler that
     /// the nodes are equal to the earlier ones.
     fn record_again(&mut self, segment: &Segment, after: NodeId) -> Result<()> {
-        let inside = |entry: &tape::Entry| segment.contains(&entry.source);
+        let inside = |entry: &tape::TapeEntry| segment.contains(&entry.source);
         let entries: Vec<usize> =
             (0..self.tape.entries.len()).filter(|entry| inside(&self.tape.entries[*entry])).collect();
         let (_, dims) = self.tape.type_of(after)?;
@@ -208,7 +208,7 @@ impl Backward {
     }
 
     /// The gradients that a node passes on to its operands.
-    fn shares(&mut self, turn: Turn) -> Result<Vec<Option<NodeId>>> {
+    fn shares(&mut self, turn: NodeVisit) -> Result<Vec<Option<NodeId>>> {
         let kind = self.tape.entries[turn.entry].kind.clone();
         match &kind {
             Kind::Input | Kind::Constant(_) | Kind::Part(_) => Ok(Vec::new()),
@@ -226,14 +226,14 @@ impl Backward {
                 Ok(vec![Some(self.tape.g.permute(turn.g, &back)?)])
             }
             Kind::Slice { axis, start, step, .. } => Ok(vec![Some(self.spread(turn, *axis, *start, *step)?)]),
-            Kind::Op(op) => match &**op {
+            Kind::Op(op) => match &*op.op() {
                 Op::Compute(op) => self.op_shares(turn, op),
                 _ => Err(self.refused(turn, "graphs of the compute domain are differentiated")),
             },
         }
     }
 
-    fn op_shares(&mut self, turn: Turn, op: &ComputeOp) -> Result<Vec<Option<NodeId>>> {
+    fn op_shares(&mut self, turn: NodeVisit, op: &ComputeOp) -> Result<Vec<Option<NodeId>>> {
         match op {
             ComputeOp::Map(op) => self.map_shares(turn, op),
             ComputeOp::MatMul(op) => self.matmul_shares(turn, op),
@@ -260,7 +260,7 @@ impl Backward {
         }
     }
 
-    fn map_shares(&mut self, turn: Turn, op: &Map) -> Result<Vec<Option<NodeId>>> {
+    fn map_shares(&mut self, turn: NodeVisit, op: &Map) -> Result<Vec<Option<NodeId>>> {
         if let Some(shares) = self.batch_norm_shares(turn, op)? {
             return Ok(shares);
         }
@@ -301,21 +301,21 @@ impl Backward {
     }
 
     /// The node of an operand, as the rules read it: recomputed where its segment was.
-    fn operand(&self, turn: Turn, place: usize) -> NodeId {
+    fn operand(&self, turn: NodeVisit, place: usize) -> NodeId {
         self.values[self.tape.entries[turn.entry].operands[place]]
     }
 
     /// The node itself, as the rules read it.
-    fn own(&self, turn: Turn) -> NodeId {
+    fn own(&self, turn: NodeVisit) -> NodeId {
         self.values[turn.entry]
     }
 
-    fn operand_dims(&self, turn: Turn, place: usize) -> Result<Vec<Dim>> {
+    fn operand_dims(&self, turn: NodeVisit, place: usize) -> Result<Vec<Dim>> {
         Ok(self.tape.type_of(self.operand(turn, place))?.1)
     }
 
     /// Whether the gradient of an operand is needed.
-    fn wants(&self, turn: Turn, place: usize) -> bool {
+    fn wants(&self, turn: NodeVisit, place: usize) -> bool {
         self.tape.entries[turn.entry].operands.get(place).is_some_and(|operand| self.needs[*operand])
     }
 
@@ -377,11 +377,11 @@ impl Backward {
     }
 
     /// The size of a dimension, which must not be a symbol.
-    fn fixed(&self, turn: Turn, dim: Dim) -> Result<usize> {
+    fn fixed(&self, turn: NodeVisit, dim: Dim) -> Result<usize> {
         dim.as_fixed().ok_or_else(|| self.refused(turn, "give this dimension a number instead of a symbol"))
     }
 
-    fn refused(&self, turn: Turn, hint: &'static str) -> Error {
+    fn refused(&self, turn: NodeVisit, hint: &'static str) -> Error {
         Error::NotDifferentiable { node: self.tape.entries[turn.entry].kind.name().to_owned(), hint }
     }
 }

@@ -10,7 +10,7 @@ use panoply_core::expr::{Expr, Node};
 use panoply_core::graph::{Dim, Kind, NodeId};
 use panoply_core::op::compute::{ComputeOp, Map, Reduction};
 
-use super::{Backward, Turn};
+use super::{Backward, NodeVisit};
 use crate::error::Result;
 use crate::layers::norm::{normalised, squared_distance};
 
@@ -24,7 +24,7 @@ struct BatchNorm {
 impl Backward {
     /// The gradients that a map passes on to its operands if it is a batch norm; `None` if it is
     /// not.
-    pub(super) fn batch_norm_shares(&mut self, turn: Turn, op: &Map) -> Result<Option<Vec<Option<NodeId>>>> {
+    pub(super) fn batch_norm_shares(&mut self, turn: NodeVisit, op: &Map) -> Result<Option<Vec<Option<NodeId>>>> {
         let Some(BatchNorm { epsilon, axes }) = self.batch_norm(turn, op) else { return Ok(None) };
         let [x, mean, variance, weight, bias] = [0, 1, 2, 3, 4].map(|place| self.operand(turn, place));
         let (dtype, dims) = self.tape.type_of(x)?;
@@ -62,7 +62,7 @@ impl Backward {
     }
 
     /// Recognises a map that is a batch norm whose mean and variance are those of its own operand.
-    fn batch_norm(&self, turn: Turn, op: &Map) -> Option<BatchNorm> {
+    fn batch_norm(&self, turn: NodeVisit, op: &Map) -> Option<BatchNorm> {
         let [x, mean, variance, weight, bias] = *self.tape.entries[turn.entry].operands.as_slice() else { return None };
         let program = op.program().ok()?;
         let constant = |node: &Node| if let Node::Const(constant) = node { Some(constant.value()) } else { None };

@@ -6,7 +6,7 @@ use panoply_core::graph::{Dim, NodeId};
 use panoply_core::op::compute::{ArgSort, Gather, Reduction, Scan, ScanKind, Sort, TopK};
 use panoply_core::{DType, Tensor};
 
-use super::{Backward, Turn};
+use super::{Backward, NodeVisit};
 use crate::error::Result;
 
 /// The largest number of rows of a table whose gradient is summed by a matrix product.
@@ -16,7 +16,7 @@ const SEARCH_STEPS: usize = 32;
 
 impl Backward {
     /// The gradient of a slice: zeros at the indices that were not taken.
-    pub(super) fn spread(&mut self, turn: Turn, axis: usize, start: usize, step: usize) -> Result<NodeId> {
+    pub(super) fn spread(&mut self, turn: NodeVisit, axis: usize, start: usize, step: usize) -> Result<NodeId> {
         let dims = self.operand_dims(turn, 0)?;
         let size = self.fixed(turn, dims[axis])?;
         let taken = self.fixed(turn, self.tape.type_of(turn.g)?.1[axis])?;
@@ -63,7 +63,7 @@ impl Backward {
         Ok(self.tape.g.map(&[there, picked], |v| v[0].clone().select(v[1].clone(), fill))?)
     }
 
-    pub(super) fn gather_shares(&mut self, turn: Turn, op: &Gather) -> Result<Vec<Option<NodeId>>> {
+    pub(super) fn gather_shares(&mut self, turn: NodeVisit, op: &Gather) -> Result<Vec<Option<NodeId>>> {
         let indices = self.operand(turn, 1);
         let dims = self.operand_dims(turn, 0)?;
         if op.elementwise {
@@ -151,14 +151,14 @@ impl Backward {
         Ok(low)
     }
 
-    pub(super) fn topk_shares(&mut self, turn: Turn, op: &TopK) -> Result<Vec<Option<NodeId>>> {
+    pub(super) fn topk_shares(&mut self, turn: NodeVisit, op: &TopK) -> Result<Vec<Option<NodeId>>> {
         let dims = self.operand_dims(turn, 0)?;
         // The positions are the op's second output, which follows it on the tape.
         let positions = self.values[turn.entry + 1];
         Ok(vec![Some(self.scattered(turn, turn.g, positions, op.axis, &dims)?)])
     }
 
-    pub(super) fn sort_shares(&mut self, turn: Turn, op: &Sort) -> Result<Vec<Option<NodeId>>> {
+    pub(super) fn sort_shares(&mut self, turn: NodeVisit, op: &Sort) -> Result<Vec<Option<NodeId>>> {
         let x = self.operand(turn, 0);
         let dims = self.operand_dims(turn, 0)?;
         let (axis, descending) = (op.axis, op.descending);
@@ -166,7 +166,7 @@ impl Backward {
         Ok(vec![Some(self.scattered(turn, turn.g, positions, axis, &dims)?)])
     }
 
-    pub(super) fn scan_shares(&mut self, turn: Turn, op: &Scan) -> Result<Vec<Option<NodeId>>> {
+    pub(super) fn scan_shares(&mut self, turn: NodeVisit, op: &Scan) -> Result<Vec<Option<NodeId>>> {
         if op.kind != ScanKind::Sum {
             return Err(self.refused(turn, "of scans, sums have one"));
         }
@@ -177,7 +177,14 @@ impl Backward {
 
     /// Adds elements up by their positions along an axis: each index gets the sum of the elements
     /// that have it as position.
-    fn scattered(&mut self, turn: Turn, g: NodeId, positions: NodeId, axis: usize, dims: &[Dim]) -> Result<NodeId> {
+    fn scattered(
+        &mut self,
+        turn: NodeVisit,
+        g: NodeId,
+        positions: NodeId,
+        axis: usize,
+        dims: &[Dim],
+    ) -> Result<NodeId> {
         let size = self.fixed(turn, dims[axis])?;
         let (dtype, g_dims) = self.tape.type_of(g)?;
         let positions = self.counted_from_start(positions, size)?;

@@ -3,13 +3,13 @@
 use panoply_core::graph::{Dim, NodeId};
 use panoply_core::op::compute::{Conv2d, Conv2dBackwardInput, Conv2dBackwardWeight, MatMul};
 
-use super::{Backward, Turn};
+use super::{Backward, NodeVisit};
 use crate::error::Result;
 
 impl Backward {
     /// `A·B` passes `g·Bᵀ` on to A and `Aᵀ·g` to B. If an operand was given transposed, so is its
     /// gradient.
-    pub(super) fn matmul_shares(&mut self, turn: Turn, op: &MatMul) -> Result<Vec<Option<NodeId>>> {
+    pub(super) fn matmul_shares(&mut self, turn: NodeVisit, op: &MatMul) -> Result<Vec<Option<NodeId>>> {
         let (mut a, b, mut g) = (self.operand(turn, 0), self.operand(turn, 1), turn.g);
         let (a_dims, b_dims) = (self.operand_dims(turn, 0)?, self.operand_dims(turn, 1)?);
         // With one matrix B for a whole batch, the batch dimensions of A are further rows.
@@ -58,7 +58,7 @@ impl Backward {
         })?)
     }
 
-    pub(super) fn conv_shares(&mut self, turn: Turn, op: &Conv2d) -> Result<Vec<Option<NodeId>>> {
+    pub(super) fn conv_shares(&mut self, turn: NodeVisit, op: &Conv2d) -> Result<Vec<Option<NodeId>>> {
         let (x, w, g, options) = (self.operand(turn, 0), self.operand(turn, 1), turn.g, op.options);
         let (x_dims, w_dims) = (self.operand_dims(turn, 0)?, self.operand_dims(turn, 1)?);
         let mut shares = vec![None, None];
@@ -81,7 +81,11 @@ impl Backward {
 
     /// The rule of a convolution's input gradient. It is linear in both operands, so its gradients
     /// are convolutions again.
-    pub(super) fn conv_input_shares(&mut self, turn: Turn, op: &Conv2dBackwardInput) -> Result<Vec<Option<NodeId>>> {
+    pub(super) fn conv_input_shares(
+        &mut self,
+        turn: NodeVisit,
+        op: &Conv2dBackwardInput,
+    ) -> Result<Vec<Option<NodeId>>> {
         let (y, w, g, options) = (self.operand(turn, 0), self.operand(turn, 1), turn.g, op.options);
         let w_dims = self.operand_dims(turn, 1)?;
         let mut shares = vec![None, None];
@@ -101,7 +105,11 @@ impl Backward {
 
     /// The rule of a convolution's weight gradient, by the same argument. Here `g` has the shape of
     /// the weights.
-    pub(super) fn conv_weight_shares(&mut self, turn: Turn, op: &Conv2dBackwardWeight) -> Result<Vec<Option<NodeId>>> {
+    pub(super) fn conv_weight_shares(
+        &mut self,
+        turn: NodeVisit,
+        op: &Conv2dBackwardWeight,
+    ) -> Result<Vec<Option<NodeId>>> {
         let (x, y, g, options) = (self.operand(turn, 0), self.operand(turn, 1), turn.g, op.options);
         let x_dims = self.operand_dims(turn, 0)?;
         let mut shares = vec![None, None];

@@ -5,11 +5,11 @@ use panoply_core::graph::{Dim, NodeId};
 use panoply_core::op::compute::{Attention, LayerNorm, MatMul, Reduce, Reduction, Softmax};
 use panoply_core::{DType, Tensor};
 
-use super::{Backward, Turn};
+use super::{Backward, NodeVisit};
 use crate::error::Result;
 
 impl Backward {
-    pub(super) fn reduce_shares(&mut self, turn: Turn, op: &Reduce) -> Result<Vec<Option<NodeId>>> {
+    pub(super) fn reduce_shares(&mut self, turn: NodeVisit, op: &Reduce) -> Result<Vec<Option<NodeId>>> {
         let x = self.operand(turn, 0);
         let (dtype, dims) = self.tape.type_of(x)?;
         let axes: Vec<usize> =
@@ -58,7 +58,7 @@ impl Backward {
         Ok(self.tape.g.reduce(Reduction::Sum, ones, &[0])?)
     }
 
-    pub(super) fn softmax_shares(&mut self, turn: Turn, op: &Softmax) -> Result<Vec<Option<NodeId>>> {
+    pub(super) fn softmax_shares(&mut self, turn: NodeVisit, op: &Softmax) -> Result<Vec<Option<NodeId>>> {
         let y = self.own(turn);
         let dtype = self.tape.type_of(y)?.0;
         let (y, g) = (self.widened(y)?, self.widened(turn.g)?);
@@ -78,7 +78,7 @@ impl Backward {
         Ok(self.tape.g.map(&[g, y, sum], |v| v[1].clone() * (v[0].clone() - v[2].clone()))?)
     }
 
-    pub(super) fn layernorm_shares(&mut self, turn: Turn, op: &LayerNorm) -> Result<Vec<Option<NodeId>>> {
+    pub(super) fn layernorm_shares(&mut self, turn: NodeVisit, op: &LayerNorm) -> Result<Vec<Option<NodeId>>> {
         let x = self.operand(turn, 0);
         let (dtype, dims) = self.tape.type_of(x)?;
         let axes: Vec<usize> = (dims.len().saturating_sub(op.axes)..dims.len()).collect();
@@ -132,7 +132,7 @@ impl Backward {
 
     /// The rule of attention: that of the two products and of the softmax. The attention weights
     /// are computed again.
-    pub(super) fn attention_shares(&mut self, turn: Turn, op: &Attention) -> Result<Vec<Option<NodeId>>> {
+    pub(super) fn attention_shares(&mut self, turn: NodeVisit, op: &Attention) -> Result<Vec<Option<NodeId>>> {
         let [q, k, v] = [0, 1, 2].map(|place| self.operand(turn, place));
         let (dtype, q_dims) = self.tape.type_of(q)?;
         let (k_dims, v_dims) = (self.operand_dims(turn, 1)?, self.operand_dims(turn, 2)?);
@@ -197,7 +197,7 @@ impl Backward {
     /// too.
     fn masked(
         &mut self,
-        turn: Turn,
+        turn: NodeVisit,
         op: &Attention,
         mut scores: NodeId,
         score_dims: &[Dim],

@@ -3,16 +3,16 @@
 //! activation become separate maps. The graph compiler fuses them again.
 
 use panoply_core::expr::Expr;
-use panoply_core::graph::{Dim, Graph, GraphBuilder, Kind, NodeId};
+use panoply_core::graph::{Dim, Graph, GraphBuilder, Kind, NodeId, Template};
 use panoply_core::op::compute::{Activation, ComputeOp, Conv2d, Map, MatMul};
 use panoply_core::{DType, Op, Operation, Value};
 
 use crate::error::{Error, Result};
 
 /// Wraps an op that was recorded and checked before as an operation.
-pub(crate) struct Recorded(pub(crate) Op);
+pub(crate) struct RecordedOp(pub(crate) Op);
 
-impl Operation for Recorded {
+impl Operation for RecordedOp {
     type Output = Value;
 
     fn into_op(self) -> panoply_core::Result<Op> {
@@ -26,7 +26,7 @@ impl Operation for Recorded {
 
 /// One node on the tape.
 #[derive(Clone, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct TapeEntry {
     /// The node in the builder.
     pub(crate) id: NodeId,
     /// The kind of the node.
@@ -43,7 +43,7 @@ pub(crate) struct Tape {
     /// The builder.
     pub(crate) g: GraphBuilder,
     /// The entries, operands first.
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<TapeEntry>,
     /// For each node of the graph the entry that has its value.
     pub(crate) entry_of: Vec<usize>,
 }
@@ -98,11 +98,12 @@ impl Tape {
             Kind::Broadcast => self.g.broadcast(first()?, dims)?,
             Kind::Permute(order) => self.g.permute(first()?, order)?,
             Kind::Slice { axis, start, end, step } => self.g.slice(first()?, *axis, *start, *end, *step)?,
-            Kind::Op(op) if matches!(**op, Op::Compute(ComputeOp::TopK(_) | ComputeOp::SortPairs(_))) => {
-                let (first, second) = self.g.op_pair(operands, |tensors| Recorded(with_tensors(op, tensors)))?;
+            Kind::Op(op) if matches!(*op.op(), Op::Compute(ComputeOp::TopK(_) | ComputeOp::SortPairs(_))) => {
+                let (first, second) =
+                    self.g.op_pair(operands, |tensors| RecordedOp(with_tensors(&op.op(), tensors)))?;
                 return Ok((first, Some(second)));
             }
-            Kind::Op(op) => self.g.op(operands, |tensors| Recorded(with_tensors(op, tensors)))?,
+            Kind::Op(op) => self.g.op(operands, |tensors| RecordedOp(with_tensors(&op.op(), tensors)))?,
             Kind::Input | Kind::Part(_) => {
                 return Err(Error::invalid("graph: a node", "one that is computed", kind.name()));
             }
@@ -117,19 +118,19 @@ impl Tape {
     }
 
     fn push(&mut self, id: NodeId, kind: Kind, operands: Vec<usize>, source: usize) -> usize {
-        self.entries.push(Entry { id, kind, operands, source });
+        self.entries.push(TapeEntry { id, kind, operands, source });
         self.entries.len() - 1
     }
 
     fn part_of(&self, whole: usize) -> Result<usize> {
-        let is_part = |entry: &Entry| matches!(entry.kind, Kind::Part(1)) && entry.operands == [whole];
+        let is_part = |entry: &TapeEntry| matches!(entry.kind, Kind::Part(1)) && entry.operands == [whole];
         let found = self.entries.iter().position(is_part);
         found.ok_or_else(|| Error::invalid("graph: a part", "an op with two outputs", "one with another number"))
     }
 
     fn step(&mut self, kind: &Kind, operands: &[usize], dims: &[Dim], source: usize) -> Result<usize> {
         if let Kind::Op(op) = kind {
-            match &**op {
+            match &*op.op() {
                 Op::Compute(ComputeOp::MatMul(op)) if has_epilogue(op) => return self.product(op, operands, source),
                 Op::Compute(ComputeOp::Conv2d(op)) if op.bias.is_some() || op.activation != Activation::None => {
                     return self.convolution(op, operands, source);
@@ -155,7 +156,7 @@ impl Tape {
         let mut made = None;
         let id = self.g.op(&ids, |tensors| {
             let map = Map::new(expr, &tensors.iter().collect::<Vec<_>>());
-            made = Some(Kind::Op(std::sync::Arc::new(Op::Compute(ComputeOp::Map(map.clone())))));
+            made = Some(Kind::Op(Template::new(Op::Compute(ComputeOp::Map(map.clone())))));
             map
         })?;
         let kind = made.ok_or_else(|| Error::invalid("graph: a map", "an op", "none"))?;
@@ -165,7 +166,7 @@ impl Tape {
     /// Records the bare product, then `activation(product + beta · c + bias)` as a map.
     fn product(&mut self, op: &MatMul, operands: &[usize], source: usize) -> Result<usize> {
         let bare = MatMul { c: None, beta: 0.0, bias: None, activation: Activation::None, ..op.clone() };
-        let bare = Kind::Op(std::sync::Arc::new(Op::Compute(ComputeOp::MatMul(bare))));
+        let bare = Kind::Op(Template::new(Op::Compute(ComputeOp::MatMul(bare))));
         let product = self.plain(bare, &operands[..2], &[], source)?;
         let mut expr = Expr::input(0);
         let mut inputs = vec![product];
@@ -188,7 +189,7 @@ impl Tape {
     /// Records the bare convolution, then `activation(sums + bias)` as a map.
     fn convolution(&mut self, op: &Conv2d, operands: &[usize], source: usize) -> Result<usize> {
         let bare = Conv2d { bias: None, activation: Activation::None, ..op.clone() };
-        let bare = Kind::Op(std::sync::Arc::new(Op::Compute(ComputeOp::Conv2d(bare))));
+        let bare = Kind::Op(Template::new(Op::Compute(ComputeOp::Conv2d(bare))));
         let sums = self.plain(bare, &operands[..2], &[], source)?;
         let mut expr = Expr::input(0);
         let mut inputs = vec![sums];

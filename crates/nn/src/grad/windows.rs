@@ -5,11 +5,11 @@ use panoply_core::op::compute::{Conv2dBackwardInput, ConvOptions, ImageLayout, M
 use panoply_core::op::compute::{Resize, ResizeMode};
 use panoply_core::{DType, Tensor};
 
-use super::{Backward, Turn};
+use super::{Backward, NodeVisit};
 use crate::error::Result;
 
 impl Backward {
-    pub(super) fn pool_shares(&mut self, turn: Turn, op: &Pool2d) -> Result<Vec<Option<NodeId>>> {
+    pub(super) fn pool_shares(&mut self, turn: NodeVisit, op: &Pool2d) -> Result<Vec<Option<NodeId>>> {
         let dims = self.operand_dims(turn, 0)?;
         for dim in &dims[1..] {
             self.fixed(turn, *dim)?;
@@ -24,7 +24,7 @@ impl Backward {
         Ok(vec![Some(share)])
     }
 
-    fn average_side_by_side(&mut self, turn: Turn, shape: &PoolShape, dims: &[Dim]) -> Result<NodeId> {
+    fn average_side_by_side(&mut self, turn: NodeVisit, shape: &PoolShape, dims: &[Dim]) -> Result<NodeId> {
         let size = (shape.kernel[0] * shape.kernel[1]) as f64;
         let g = self.tape.g.map(&[turn.g], |v| v[0].clone() * (1.0 / size))?;
         self.over_windows(g, shape, dims)
@@ -32,7 +32,7 @@ impl Backward {
 
     /// An average is a convolution of each channel with ones, divided by the number of elements in
     /// each window.
-    fn average_overlapping(&mut self, turn: Turn, shape: &PoolShape, count_padding: bool) -> Result<NodeId> {
+    fn average_overlapping(&mut self, turn: NodeVisit, shape: &PoolShape, count_padding: bool) -> Result<NodeId> {
         let dtype = self.tape.type_of(turn.g)?.0;
         let [rows, columns] = shape.output();
         let count = |place: usize| match count_padding {
@@ -59,7 +59,7 @@ impl Backward {
     }
 
     /// The gradient of each window goes to its largest elements, in equal shares.
-    fn max_side_by_side(&mut self, turn: Turn, shape: &PoolShape, dims: &[Dim]) -> Result<NodeId> {
+    fn max_side_by_side(&mut self, turn: NodeVisit, shape: &PoolShape, dims: &[Dim]) -> Result<NodeId> {
         let (x, y) = (self.operand(turn, 0), self.own(turn));
         let largest = self.over_windows(y, shape, dims)?;
         let is_largest = self.tape.g.map(&[x, largest], |v| v[0].clone().eq(v[1].clone()))?;
@@ -86,7 +86,7 @@ impl Backward {
 
     /// The rule of max pooling for windows that overlap or reach beyond the image. It handles one
     /// position in the window after the other.
-    fn max_overlapping(&mut self, turn: Turn, shape: &PoolShape) -> Result<NodeId> {
+    fn max_overlapping(&mut self, turn: NodeVisit, shape: &PoolShape) -> Result<NodeId> {
         let (mut padded, y) = (self.operand(turn, 0), self.own(turn));
         let mut places = [Vec::new(), Vec::new()];
         for (axis, places) in places.iter_mut().enumerate() {
@@ -134,7 +134,7 @@ impl Backward {
     }
 
     /// A resized image is `R · image · Cᵀ`, with two matrices that depend on the sizes alone.
-    pub(super) fn resize_shares(&mut self, turn: Turn, op: &Resize) -> Result<Vec<Option<NodeId>>> {
+    pub(super) fn resize_shares(&mut self, turn: NodeVisit, op: &Resize) -> Result<Vec<Option<NodeId>>> {
         let (dtype, dims) = self.tape.type_of(self.operand(turn, 0))?;
         let rank = dims.len();
         let is_last = op.layout == ImageLayout::Nhwc;

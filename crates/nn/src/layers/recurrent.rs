@@ -77,7 +77,7 @@ impl Layer for Lstm {
         let sizes = Sizes { inputs: self.inputs, hidden: self.hidden, layers: self.layers, gates: 4 };
         net.layer(&self.name, |net| {
             sizes.unrolled(net, x, self.last_only, |net, step| {
-                let Step { given, recurrent, state, memory } = step;
+                let CellInputs { given, recurrent, state, memory } = step;
                 let sum = net.add(given, recurrent)?;
                 let [input, forget, cell, output] = gates(net, sum, sizes.hidden)?;
                 let memory = net.map(&[forget, memory, input, cell], |v| {
@@ -96,7 +96,7 @@ impl Layer for Gru {
         let sizes = Sizes { inputs: self.inputs, hidden: self.hidden, layers: self.layers, gates: 3 };
         net.layer(&self.name, |net| {
             sizes.unrolled(net, x, self.last_only, |net, step| {
-                let Step { given, recurrent, state, memory } = step;
+                let CellInputs { given, recurrent, state, memory } = step;
                 let [reset, update, new] = gates(net, given, sizes.hidden)?;
                 let [by_reset, by_update, by_new] = gates(net, recurrent, sizes.hidden)?;
                 let all = [reset, update, new, by_reset, by_update, by_new, state];
@@ -114,7 +114,7 @@ impl Layer for Gru {
 
 /// The inputs of one step of a cell: the gates' sums from the input and from the state, the state,
 /// and the memory.
-struct Step {
+struct CellInputs {
     given: NodeId,
     recurrent: NodeId,
     state: NodeId,
@@ -135,7 +135,7 @@ impl Sizes {
         net: &mut Net,
         x: NodeId,
         last_only: bool,
-        cell: impl Fn(&mut Net, Step) -> Result<(NodeId, NodeId)>,
+        cell: impl Fn(&mut Net, CellInputs) -> Result<(NodeId, NodeId)>,
     ) -> Result<NodeId> {
         let dims = net.expect_features(x, 2, self.inputs)?;
         let length = dims[1].as_fixed().filter(|length| (1..=SEQUENCE_MAX).contains(length));
@@ -168,7 +168,7 @@ impl Sizes {
                 let given = net.reshape(given, &[dims[0], gated.into()])?;
                 let recurrent = net.op(&[state, by_state], |t| MatMul::new(&t[0], &t[1]).transpose_b())?;
                 let recurrent = net.add(recurrent, state_bias)?;
-                (state, memory) = cell(net, Step { given, recurrent, state, memory })?;
+                (state, memory) = cell(net, CellInputs { given, recurrent, state, memory })?;
                 states.push(state);
             }
             if layer + 1 < self.layers.max(1) || !last_only {

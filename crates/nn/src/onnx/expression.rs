@@ -14,7 +14,7 @@ use crate::error::Result;
 
 /// A value of an expression.
 #[derive(Clone)]
-enum Made {
+enum ExpressionValue {
     Number(String, DType),
     Truth(String),
     Constant(f64),
@@ -41,22 +41,22 @@ impl Exporter {
         Ok(self.node("Expand", &[&made, &shape], &[]))
     }
 
-    fn program(&mut self, program: &Program, dtypes: &[DType], names: &[String]) -> Result<Made> {
+    fn program(&mut self, program: &Program, dtypes: &[DType], names: &[String]) -> Result<ExpressionValue> {
         let types = program.types(dtypes).map_err(panoply_core::Error::Expression)?;
-        let mut values: Vec<Made> = Vec::new();
+        let mut values: Vec<ExpressionValue> = Vec::new();
         for (place, node) in program.nodes().iter().enumerate() {
             let value = |id: u32| values[id as usize].clone();
             let own = match types.values()[place] {
                 Value::Constant(value) => {
-                    values.push(Made::Constant(value));
+                    values.push(ExpressionValue::Constant(value));
                     continue;
                 }
                 Value::Typed(dtype) => dtype,
             };
             let made = match *node {
-                Node::Input(index) => Made::Number(names[index as usize].clone(), dtypes[index as usize]),
-                Node::Const(constant) => Made::Constant(constant.value()),
-                Node::Cast(dtype, a) => Made::Number(self.number_of(&value(a), dtype)?, dtype),
+                Node::Input(index) => ExpressionValue::Number(names[index as usize].clone(), dtypes[index as usize]),
+                Node::Const(constant) => ExpressionValue::Constant(constant.value()),
+                Node::Cast(dtype, a) => ExpressionValue::Number(self.number_of(&value(a), dtype)?, dtype),
                 Node::Unary(op, a) => self.unary(op, &value(a), own)?,
                 Node::Binary(op, a, b) => self.binary(op, &value(a), &value(b), own)?,
                 Node::Ternary(op, a, b, c) => self.ternary(op, [value(a), value(b), value(c)], own)?,
@@ -82,26 +82,26 @@ impl Exporter {
     }
 
     /// Converts a value to a number of this element type.
-    fn number_of(&mut self, made: &Made, dtype: DType) -> Result<String> {
+    fn number_of(&mut self, made: &ExpressionValue, dtype: DType) -> Result<String> {
         Ok(match made {
-            Made::Number(name, own) if *own == dtype => name.clone(),
-            Made::Number(name, _) | Made::Truth(name) => self.cast(name, element(dtype)?),
-            Made::Constant(value) => self.number(*value, dtype),
+            ExpressionValue::Number(name, own) if *own == dtype => name.clone(),
+            ExpressionValue::Number(name, _) | ExpressionValue::Truth(name) => self.cast(name, element(dtype)?),
+            ExpressionValue::Constant(value) => self.number(*value, dtype),
         })
     }
 
-    fn truth_of(&mut self, made: &Made) -> Result<String> {
+    fn truth_of(&mut self, made: &ExpressionValue) -> Result<String> {
         Ok(match made {
-            Made::Truth(name) => name.clone(),
-            Made::Number(name, _) => self.cast(name, BOOL),
-            Made::Constant(value) => self.constant(BOOL, &[], vec![u8::from(*value != 0.0)]),
+            ExpressionValue::Truth(name) => name.clone(),
+            ExpressionValue::Number(name, _) => self.cast(name, BOOL),
+            ExpressionValue::Constant(value) => self.constant(BOOL, &[], vec![u8::from(*value != 0.0)]),
         })
     }
 
-    fn unary(&mut self, op: UnaryOp, x: &Made, dtype: DType) -> Result<Made> {
+    fn unary(&mut self, op: UnaryOp, x: &ExpressionValue, dtype: DType) -> Result<ExpressionValue> {
         if op == UnaryOp::Not {
             let x = self.truth_of(x)?;
-            return Ok(Made::Truth(self.node("Not", &[&x], &[])));
+            return Ok(ExpressionValue::Truth(self.node("Not", &[&x], &[])));
         }
         let x = self.number_of(x, dtype)?;
         let name = match op {
@@ -122,21 +122,21 @@ impl Exporter {
             UnaryOp::Round => "Round",
             UnaryOp::Rsqrt => {
                 let root = self.node("Sqrt", &[&x], &[]);
-                return Ok(Made::Number(self.node("Reciprocal", &[&root], &[]), dtype));
+                return Ok(ExpressionValue::Number(self.node("Reciprocal", &[&root], &[]), dtype));
             }
             UnaryOp::Silu => {
                 let part = self.node("Sigmoid", &[&x], &[]);
-                return Ok(Made::Number(self.node("Mul", &[&x, &part], &[]), dtype));
+                return Ok(ExpressionValue::Number(self.node("Mul", &[&x, &part], &[]), dtype));
             }
             UnaryOp::Gelu | UnaryOp::GeluTanh => return self.gelu(op, &x, dtype),
             UnaryOp::Not => return Err(refused("not")),
         };
-        Ok(Made::Number(self.node(name, &[&x], &[]), dtype))
+        Ok(ExpressionValue::Number(self.node(name, &[&x], &[]), dtype))
     }
 
     /// `x · (1 + erf(x / √2)) / 2`, or the approximation with the hyperbolic tangent of a cubic in
     /// place of erf.
-    fn gelu(&mut self, op: UnaryOp, x: &str, dtype: DType) -> Result<Made> {
+    fn gelu(&mut self, op: UnaryOp, x: &str, dtype: DType) -> Result<ExpressionValue> {
         let inner = match op {
             UnaryOp::Gelu => {
                 let factor = self.number(std::f64::consts::FRAC_1_SQRT_2, dtype);
@@ -157,17 +157,23 @@ impl Exporter {
         let (one, half) = (self.number(1.0, dtype), self.number(0.5, dtype));
         let sum = self.node("Add", &[&inner, &one], &[]);
         let product = self.node("Mul", &[x, &sum], &[]);
-        Ok(Made::Number(self.node("Mul", &[&product, &half], &[]), dtype))
+        Ok(ExpressionValue::Number(self.node("Mul", &[&product, &half], &[]), dtype))
     }
 
-    fn binary(&mut self, op: BinaryOp, a: &Made, b: &Made, own: DType) -> Result<Made> {
+    fn binary(
+        &mut self,
+        op: BinaryOp,
+        a: &ExpressionValue,
+        b: &ExpressionValue,
+        own: DType,
+    ) -> Result<ExpressionValue> {
         if matches!(op, BinaryOp::And | BinaryOp::Or) {
             let (a, b) = (self.truth_of(a)?, self.truth_of(b)?);
             let name = if op == BinaryOp::And { "And" } else { "Or" };
-            return Ok(Made::Truth(self.node(name, &[&a, &b], &[])));
+            return Ok(ExpressionValue::Truth(self.node(name, &[&a, &b], &[])));
         }
         let dtype = [a, b].into_iter().find_map(|made| match made {
-            Made::Number(_, dtype) => Some(*dtype),
+            ExpressionValue::Number(_, dtype) => Some(*dtype),
             _ => None,
         });
         let dtype = dtype.unwrap_or(own);
@@ -182,7 +188,7 @@ impl Exporter {
             BinaryOp::Max => ("Max", false),
             BinaryOp::Rem => {
                 let fmod = super::Attribute::Integer("fmod", 1);
-                return Ok(Made::Number(self.node("Mod", &[&a, &b], &[fmod]), dtype));
+                return Ok(ExpressionValue::Number(self.node("Mod", &[&a, &b], &[fmod]), dtype));
             }
             BinaryOp::Eq | BinaryOp::Ne => ("Equal", true),
             BinaryOp::Lt => ("Less", true),
@@ -193,13 +199,13 @@ impl Exporter {
         };
         let made = self.node(name, &[&a, &b], &[]);
         Ok(match (op, is_truth) {
-            (BinaryOp::Ne, _) => Made::Truth(self.node("Not", &[&made], &[])),
-            (_, true) => Made::Truth(made),
-            (_, false) => Made::Number(made, dtype),
+            (BinaryOp::Ne, _) => ExpressionValue::Truth(self.node("Not", &[&made], &[])),
+            (_, true) => ExpressionValue::Truth(made),
+            (_, false) => ExpressionValue::Number(made, dtype),
         })
     }
 
-    fn ternary(&mut self, op: TernaryOp, [a, b, c]: [Made; 3], own: DType) -> Result<Made> {
+    fn ternary(&mut self, op: TernaryOp, [a, b, c]: [ExpressionValue; 3], own: DType) -> Result<ExpressionValue> {
         let made = match op {
             TernaryOp::Select => {
                 let (a, b, c) = (self.truth_of(&a)?, self.number_of(&b, own)?, self.number_of(&c, own)?);
@@ -216,7 +222,7 @@ impl Exporter {
                 self.node("Add", &[&product, &c], &[])
             }
         };
-        Ok(Made::Number(made, own))
+        Ok(ExpressionValue::Number(made, own))
     }
 }
 

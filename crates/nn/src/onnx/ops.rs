@@ -34,7 +34,7 @@ impl Exporter {
                     [start, end, axis, step].map(|number| self.integers(&[i64::try_from(*number).unwrap_or(i64::MAX)]));
                 self.node("Slice", &[x, &start, &end, &axis, &step], &[])
             }
-            Kind::Op(op) => match &**op {
+            Kind::Op(op) => match &*op.op() {
                 Op::Compute(op) => self.op(entry, op, &names)?,
                 _ => return Err(refused(recorded.kind.name())),
             },

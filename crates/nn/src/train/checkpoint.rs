@@ -12,7 +12,7 @@ use panoply_core::Tensor;
 
 use super::session::{Position, Session};
 use crate::error::{Error, Result};
-use crate::files::{self, Loaded};
+use crate::files::{self, ParameterFile};
 use crate::parameters::Parameters;
 
 /// The folder of the checkpoints, and how many are kept.
@@ -114,6 +114,12 @@ impl Checkpoints {
         Ok((Some(found.marks), refused))
     }
 
+    /// The steps that have a checkpoint, in ascending order. The files are not read: a damaged one
+    /// counts.
+    pub fn steps(&self) -> Result<Vec<u64>> {
+        Ok(self.list()?.into_iter().map(|(step, _)| step).collect())
+    }
+
     /// The files with their steps, the oldest first.
     fn list(&self) -> Result<Vec<(u64, PathBuf)>> {
         let entries = std::fs::read_dir(&self.folder).map_err(|error| Error::file(&self.folder, error))?;
@@ -143,7 +149,7 @@ fn step_of(name: &str) -> Option<u64> {
 }
 
 fn read(path: &Path) -> Result<Checkpoint> {
-    let Loaded { parameters: all, notes, .. } = files::load(path)?;
+    let ParameterFile { parameters: all, notes, .. } = files::load(path)?;
     let damaged = |reason: String| Error::file(path, reason);
     let own = checksum(&all, &notes).map_err(damaged)?;
     let noted: u32 = note(&notes, CHECKSUM).map_err(damaged)?;

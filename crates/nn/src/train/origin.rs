@@ -7,7 +7,7 @@ use panoply_core::{DType, Location, Op, Tensor, Value, bf16, f16};
 use panoply_runtime::{RunOptions, Runtime};
 
 use crate::error::Result;
-use crate::grad::Recorded;
+use crate::grad::RecordedOp;
 
 /// A message that names the first op of a graph with finite inputs and an output that is not
 /// finite, or the input of the graph that is not finite. `None` if all values are finite.
@@ -27,7 +27,7 @@ pub(crate) fn first_bad_op(runtime: &Runtime, graph: &Graph, inputs: &[Tensor]) 
     let mut steps = instance.steps.iter();
     let mut found = None;
     instance.run(graph, &inputs, &mut |op: &Op| {
-        let value: Value = runtime.run_with(Recorded(op.clone()), RunOptions::default().to_host()).wait()?;
+        let value: Value = runtime.run_with(RecordedOp(op.clone()), RunOptions::default().to_host()).wait()?;
         let step = steps.next();
         if found.is_none() && !value.tensors().all(is_finite) {
             let mut clean = true;

@@ -11,12 +11,12 @@ pub(super) struct Copy {
     step: u64,
     values: Vec<Tensor>,
     state: Vec<Tensor>,
-    since: Vec<Kept>,
+    since: Vec<StepInputs>,
 }
 
 /// The inputs of one step.
 #[derive(Clone)]
-pub(super) struct Kept {
+pub(super) struct StepInputs {
     pub(super) parts: Vec<Vec<Tensor>>,
     pub(super) scale: f32,
     pub(super) applied: u64,
@@ -40,7 +40,7 @@ impl Session {
 
     /// Keeps the inputs of a step. Makes a new copy instead if parameters and state are on the host
     /// anyway, or if the last copy is old.
-    pub(super) fn keep(&mut self, step: Kept) {
+    pub(super) fn keep(&mut self, step: StepInputs) {
         if self.options.copy_every == 0 {
             return;
         }
@@ -100,7 +100,7 @@ impl Session {
         while self.at < self.step {
             let lost = || Error::invalid("session: steps since the copy", "all", "fewer");
             let place = self.at.checked_sub(self.copy.step).ok_or_else(lost)?;
-            let Kept { parts, scale, applied } = self.copy.since.get(place as usize).ok_or_else(lost)?.clone();
+            let StepInputs { parts, scale, applied } = self.copy.since.get(place as usize).ok_or_else(lost)?.clone();
             self.run(&parts, self.at, scale, applied)?;
             self.at += 1;
         }

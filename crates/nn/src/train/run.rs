@@ -6,7 +6,7 @@ use panoply_core::{DType, DeviceId, Outcome, Tensor};
 use panoply_runtime::{Pending, RunOptions};
 
 use super::session::{Replica, Session, StepOutcome};
-use super::step::{Given, Made, StepGraph, trained};
+use super::step::{InputRole, OutputRole, StepGraph, trained};
 use crate::error::{Error, Result};
 use crate::optim::HYPER;
 use crate::random;
@@ -28,7 +28,7 @@ impl Session {
         let replica = &self.replicas[0];
         let given = inputs.of(&self.graphs.whole, &Sources { batch, replica, before: replica, sums: &[] })?;
         let Outcome { output, report } = self.send(&self.graphs.whole, &given, replica.device).with_report().wait()?;
-        let mut new = Received::default();
+        let mut new = StepOutputs::default();
         new.take(&self.graphs.whole, output, &mut self.replicas[0]);
         self.last_norm = new.norm;
         self.remember(step, new.named);
@@ -36,7 +36,7 @@ impl Session {
     }
 
     fn run_apart(&mut self, parts: &[Vec<Tensor>], inputs: Inputs, step: u64) -> Result<StepOutcome> {
-        let mut apart = Apart {
+        let mut apart = SplitStep {
             replicas: self.replicas.clone(),
             sums: vec![self.zeros()?; self.replicas.len()],
             rows: vec![0; self.replicas.len()],
@@ -68,7 +68,7 @@ impl Session {
     /// so far, and the buffers are updated.
     fn add_gradients(
         &self,
-        apart: &mut Apart,
+        apart: &mut SplitStep,
         part: &[Tensor],
         rows_all: usize,
         inputs: impl Fn(usize) -> Result<Inputs>,
@@ -86,7 +86,7 @@ impl Session {
         }
         for (place, weight, answer) in pending {
             let Outcome { output, report } = answer.with_report().wait()?;
-            let mut new = Received::default();
+            let mut new = StepOutputs::default();
             new.take(graph, output, &mut apart.replicas[place]);
             apart.sums[place] = new.gradients;
             apart.named.push((weight, new.named));
@@ -97,7 +97,7 @@ impl Session {
 
     /// Applies the optimiser's step with the sum of all gradients on every replica. Returns the
     /// norm of the gradients.
-    fn apply(&self, apart: &mut Apart, inputs: &Inputs) -> Result<Option<Tensor>> {
+    fn apply(&self, apart: &mut SplitStep, inputs: &Inputs) -> Result<Option<Tensor>> {
         let graph = self.graphs.application.as_ref().ok_or_else(one_graph)?;
         let mut pending = Vec::new();
         for (replica, before) in apart.replicas.iter().zip(&self.replicas) {
@@ -107,7 +107,7 @@ impl Session {
         let mut norm = None;
         for (replica, answer) in apart.replicas.iter_mut().zip(pending) {
             let Outcome { output, report } = answer.with_report().wait()?;
-            let mut new = Received::default();
+            let mut new = StepOutputs::default();
             new.take(graph, output, replica);
             norm = new.norm.or(norm);
             apart.reports.push(report);
@@ -129,7 +129,7 @@ impl Session {
 
     /// Replaces the buffers, which each replica updated from its own share, by their mean, weighted
     /// by the rows of each replica.
-    fn average_buffers(&self, apart: &mut Apart) -> Result<()> {
+    fn average_buffers(&self, apart: &mut SplitStep) -> Result<()> {
         let all: usize = apart.rows.iter().sum();
         if apart.replicas.len() < 2 || all == 0 {
             return Ok(());
@@ -175,7 +175,7 @@ impl Session {
 }
 
 /// A step in progress whose gradients and application are separate graphs.
-struct Apart {
+struct SplitStep {
     replicas: Vec<Replica>,
     /// For each replica the gradients so far, and the number of rows that they cover.
     sums: Vec<Vec<Tensor>>,
@@ -210,17 +210,17 @@ pub(super) struct Sources<'a> {
 impl Inputs {
     pub(super) fn of(&self, step: &StepGraph, sources: &Sources<'_>) -> Result<Vec<Tensor>> {
         let missing = || Error::invalid("session: an input of the step", "a tensor", "none");
-        let pick = |given: &Given| {
+        let pick = |given: &InputRole| {
             Some(match given {
-                Given::Data(place) => sources.batch.get(*place)?.clone(),
-                Given::Value(spec) => sources.replica.values.get(*spec)?.clone(),
-                Given::Before(spec) => sources.before.values.get(*spec)?.clone(),
-                Given::Seed => self.seed.clone(),
-                Given::Scale => self.scale.clone(),
-                Given::Hyper => self.hyper.clone(),
-                Given::Weight => self.weight.clone(),
-                Given::Gradient(place, source) => sources.sums.get(*source)?.get(*place)?.clone(),
-                Given::State(number) => sources.replica.state.get(*number)?.clone(),
+                InputRole::Data(place) => sources.batch.get(*place)?.clone(),
+                InputRole::Value(spec) => sources.replica.values.get(*spec)?.clone(),
+                InputRole::Before(spec) => sources.before.values.get(*spec)?.clone(),
+                InputRole::Seed => self.seed.clone(),
+                InputRole::Scale => self.scale.clone(),
+                InputRole::Hyper => self.hyper.clone(),
+                InputRole::Weight => self.weight.clone(),
+                InputRole::Gradient(place, source) => sources.sums.get(*source)?.get(*place)?.clone(),
+                InputRole::State(number) => sources.replica.state.get(*number)?.clone(),
             })
         };
         step.given.iter().map(|given| pick(given).ok_or_else(missing)).collect()
@@ -229,21 +229,21 @@ impl Inputs {
 
 /// Outputs of a step's graph that are neither parameters nor state.
 #[derive(Default)]
-struct Received {
+struct StepOutputs {
     named: Vec<Tensor>,
     gradients: Vec<Tensor>,
     norm: Option<Tensor>,
 }
 
-impl Received {
+impl StepOutputs {
     fn take(&mut self, step: &StepGraph, output: Vec<Tensor>, replica: &mut Replica) {
         for (made, tensor) in step.made.iter().zip(output) {
             match made {
-                Made::Named(_) => self.named.push(tensor),
-                Made::Value(spec) => replica.values[*spec] = tensor,
-                Made::Gradient(_) => self.gradients.push(tensor),
-                Made::State(number) => replica.state[*number] = tensor,
-                Made::Norm => self.norm = Some(tensor),
+                OutputRole::Named(_) => self.named.push(tensor),
+                OutputRole::Value(spec) => replica.values[*spec] = tensor,
+                OutputRole::Gradient(_) => self.gradients.push(tensor),
+                OutputRole::State(number) => replica.state[*number] = tensor,
+                OutputRole::Norm => self.norm = Some(tensor),
             }
         }
     }

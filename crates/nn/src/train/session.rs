@@ -23,7 +23,7 @@ use panoply_core::{DType, DeviceId, Location, Report, Tensor};
 use panoply_runtime::Runtime;
 
 use super::origin::first_bad_op;
-use super::recovery::{Copy, Kept};
+use super::recovery::{Copy, StepInputs};
 use super::run::{Sources, rows_of, split_rows};
 use super::scale::LossScale;
 use super::step::{StepGraph, application, gradients, trained, whole};
@@ -243,7 +243,7 @@ impl Session {
             Ok(outcome)
         })?;
         self.step += 1;
-        self.keep(Kept { parts: kept, scale, applied });
+        self.keep(StepInputs { parts: kept, scale, applied });
         if let Some(before) = before {
             let loss = self.figures(step)?.first().copied().unwrap_or(f32::NAN);
             if !loss.is_finite() {

@@ -6,13 +6,13 @@ use panoply_core::expr::Expr;
 use panoply_core::graph::{Dim, Graph, GraphBuilder, NodeId};
 
 use crate::error::{Error, Result};
-use crate::grad::{Differentiated, differentiate};
+use crate::grad::{GradientGraph, differentiate};
 use crate::net::{Recording, Role};
 use crate::optim::{Clip, HYPER, Optimiser, ParameterStep, square_norm};
 
 /// The role of an input of a step's graph.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Given {
+pub(crate) enum InputRole {
     /// The data tensor with this index, in the order of recording.
     Data(usize),
     /// The parameter or buffer with this index.
@@ -35,7 +35,7 @@ pub(crate) enum Given {
 
 /// The role of an output of a step's graph.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Made {
+pub(crate) enum OutputRole {
     /// The named output of the network with this index; the loss is the first.
     Named(usize),
     /// The parameter or buffer with this index.
@@ -53,8 +53,8 @@ pub(crate) enum Made {
 #[derive(Clone, Debug)]
 pub(crate) struct StepGraph {
     pub(crate) graph: Graph,
-    pub(crate) given: Vec<Given>,
-    pub(crate) made: Vec<Made>,
+    pub(crate) given: Vec<InputRole>,
+    pub(crate) made: Vec<OutputRole>,
 }
 
 /// The indices of the specs of all trained parameters.
@@ -66,7 +66,7 @@ pub(crate) fn trained(recording: &Recording) -> Vec<usize> {
 pub(crate) fn whole(recording: &Recording, optimiser: &Optimiser, scaled: bool) -> Result<StepGraph> {
     let mut step = Recorder::new(recording, scaled)?;
     let gradients = step.unscaled()?;
-    let hyper = step.input("hyper", &[HYPER.into()], Given::Hyper)?;
+    let hyper = step.input("hyper", &[HYPER.into()], InputRole::Hyper)?;
     let buffers = step.named()?;
     let parameters: Vec<NodeId> = step.trained.iter().map(|spec| step.node_of(*spec)).collect::<Result<_>>()?;
     let squares = step.apply(optimiser, hyper, &parameters, &gradients, scaled)?;
@@ -82,15 +82,15 @@ pub(crate) fn whole(recording: &Recording, optimiser: &Optimiser, scaled: bool) 
 pub(crate) fn gradients(recording: &Recording, scaled: bool) -> Result<StepGraph> {
     let mut step = Recorder::new(recording, scaled)?;
     let gradients = step.unscaled()?;
-    let weight = step.input("batch_weight", &[], Given::Weight)?;
+    let weight = step.input("batch_weight", &[], InputRole::Weight)?;
     for (spec, new) in step.named()? {
-        step.output(new, Made::Value(spec))?;
+        step.output(new, OutputRole::Value(spec))?;
     }
     for (place, gradient) in gradients.into_iter().enumerate() {
         let dims = step.g.type_of(gradient)?.1.to_vec();
-        let before = step.input(&format!("sum.{place}"), &dims, Given::Gradient(place, 0))?;
+        let before = step.input(&format!("sum.{place}"), &dims, InputRole::Gradient(place, 0))?;
         let sum = step.g.map(&[before, gradient, weight], |v| v[0].clone() + v[1].clone() * v[2].clone())?;
-        step.output(sum, Made::Gradient(place))?;
+        step.output(sum, OutputRole::Gradient(place))?;
     }
     step.finish()
 }
@@ -103,15 +103,15 @@ pub(crate) fn application(
     replicas: usize,
 ) -> Result<StepGraph> {
     let mut step = Recorder::empty(recording);
-    let hyper = step.input("hyper", &[HYPER.into()], Given::Hyper)?;
+    let hyper = step.input("hyper", &[HYPER.into()], InputRole::Hyper)?;
     let mut parameters = Vec::new();
     let mut gradients = Vec::new();
     for (place, spec) in step.trained.clone().into_iter().enumerate() {
         let dims: Vec<Dim> = recording.specs[spec].dims.iter().map(|size| Dim::fixed(*size)).collect();
-        parameters.push(step.input(&format!("value.{spec}"), &dims, Given::Value(spec))?);
-        let mut sum = step.input(&format!("sum.{place}.0"), &dims, Given::Gradient(place, 0))?;
+        parameters.push(step.input(&format!("value.{spec}"), &dims, InputRole::Value(spec))?);
+        let mut sum = step.input(&format!("sum.{place}.0"), &dims, InputRole::Gradient(place, 0))?;
         for replica in 1..replicas {
-            let next = step.input(&format!("sum.{place}.{replica}"), &dims, Given::Gradient(place, replica))?;
+            let next = step.input(&format!("sum.{place}.{replica}"), &dims, InputRole::Gradient(place, replica))?;
             sum = step.g.add(sum, next)?;
         }
         gradients.push(sum);
@@ -120,8 +120,8 @@ pub(crate) fn application(
     // If a step can be skipped, a skipped step restores the buffers to their old values.
     for spec in recording.updates.iter().filter(|_| scaled) {
         let dims: Vec<Dim> = recording.specs[*spec].dims.iter().map(|size| Dim::fixed(*size)).collect();
-        let new = step.input(&format!("value.{spec}"), &dims, Given::Value(*spec))?;
-        let old = step.input(&format!("before.{spec}"), &dims, Given::Before(*spec))?;
+        let new = step.input(&format!("value.{spec}"), &dims, InputRole::Value(*spec))?;
+        let old = step.input(&format!("before.{spec}"), &dims, InputRole::Before(*spec))?;
         step.buffer(*spec, new, old, squares)?;
     }
     step.finish()
@@ -135,8 +135,8 @@ struct Recorder<'a> {
     values: Vec<NodeId>,
     found: Vec<NodeId>,
     scale: Option<NodeId>,
-    given: Vec<Given>,
-    made: Vec<Made>,
+    given: Vec<InputRole>,
+    made: Vec<OutputRole>,
 }
 
 impl<'a> Recorder<'a> {
@@ -146,20 +146,20 @@ impl<'a> Recorder<'a> {
         let inputs: Vec<usize> = trained.iter().map(|spec| input_of(recording, *spec)).collect::<Result<_>>()?;
         let loss = graph.outputs()[0].1;
         let made = differentiate(graph, loss, &inputs, &recording.segments, scaled.then_some("loss_scale"))?;
-        let Differentiated { builder, values, gradients, factor } = made;
+        let GradientGraph { builder, values, gradients, factor } = made;
         let mut data = 0;
-        let mut given: Vec<Given> = Vec::new();
+        let mut given: Vec<InputRole> = Vec::new();
         for role in &recording.roles {
             given.push(match role {
                 Role::Data(_) => {
                     data += 1;
-                    Given::Data(data - 1)
+                    InputRole::Data(data - 1)
                 }
-                Role::Value(spec) => Given::Value(*spec),
-                Role::Seed => Given::Seed,
+                Role::Value(spec) => InputRole::Value(*spec),
+                Role::Seed => InputRole::Seed,
             });
         }
-        given.extend(factor.map(|_| Given::Scale));
+        given.extend(factor.map(|_| InputRole::Scale));
         let made = Vec::new();
         Ok(Recorder { g: builder, recording, trained, values, found: gradients, scale: factor, given, made })
     }
@@ -170,13 +170,13 @@ impl<'a> Recorder<'a> {
         Recorder { g, recording, trained: trained(recording), values, found, scale: None, given, made }
     }
 
-    fn input(&mut self, name: &str, dims: &[Dim], given: Given) -> Result<NodeId> {
+    fn input(&mut self, name: &str, dims: &[Dim], given: InputRole) -> Result<NodeId> {
         let node = self.g.input(name, DType::F32, dims)?;
         self.given.push(given);
         Ok(node)
     }
 
-    fn output(&mut self, node: NodeId, made: Made) -> Result<()> {
+    fn output(&mut self, node: NodeId, made: OutputRole) -> Result<()> {
         self.g.output(&format!("out.{}", self.made.len()), node)?;
         self.made.push(made);
         Ok(())
@@ -200,7 +200,7 @@ impl<'a> Recorder<'a> {
         let mut buffers = Vec::new();
         for (place, (_, node)) in recording.graph.outputs().iter().enumerate() {
             match place.checked_sub(recording.named) {
-                None => self.output(self.values[*node], Made::Named(place))?,
+                None => self.output(self.values[*node], OutputRole::Named(place))?,
                 Some(update) => buffers.push((recording.updates[update], self.values[*node])),
             }
         }
@@ -216,7 +216,7 @@ impl<'a> Recorder<'a> {
             })?,
             None => new,
         };
-        self.output(new, Made::Value(spec))
+        self.output(new, OutputRole::Value(spec))
     }
 
     /// Outputs every parameter and its state after the step, and returns the sum of the squared
@@ -253,7 +253,7 @@ impl<'a> Recorder<'a> {
             let state: Vec<NodeId> = (0..count)
                 .map(|kind| {
                     let number = place * count + kind;
-                    self.input(&format!("state.{number}"), &dims, Given::State(number))
+                    self.input(&format!("state.{number}"), &dims, InputRole::State(number))
                 })
                 .collect::<Result<_>>()?;
             let inputs = ParameterStep { parameter: *parameter, gradient, state: &state, hyper: numbers };
@@ -265,15 +265,15 @@ impl<'a> Recorder<'a> {
                 None => Ok(new),
             };
             let new = guarded(self, new, *parameter)?;
-            self.output(new, Made::Value(self.trained[place]))?;
+            self.output(new, OutputRole::Value(self.trained[place]))?;
             for (kind, (new, old)) in kept.into_iter().zip(&state).enumerate() {
                 let new = guarded(self, new, *old)?;
-                self.output(new, Made::State(place * count + kind))?;
+                self.output(new, OutputRole::State(place * count + kind))?;
             }
         }
         if let Some(squares) = squares {
             let norm = self.g.sqrt(squares)?;
-            self.output(norm, Made::Norm)?;
+            self.output(norm, OutputRole::Norm)?;
         }
         Ok(squares)
     }

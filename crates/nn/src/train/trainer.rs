@@ -9,7 +9,7 @@ use panoply_core::{Location, Report};
 use panoply_runtime::Runtime;
 
 use super::checkpoint::{Checkpoints, Marks};
-use super::curve::Line;
+use super::curve::Series;
 use super::data::Dataset;
 use super::session::Session;
 use crate::error::{Error, Result};
@@ -75,11 +75,12 @@ pub struct Summary {
 impl Summary {
     /// The curves: the loss of every step, and each evaluated figure of every epoch, with these
     /// names.
-    pub fn curves(&self, figures: &[&str]) -> Vec<Line> {
-        let mut lines = vec![Line { name: "training loss".to_owned(), points: self.losses.clone() }];
+    pub fn curves(&self, figures: &[&str]) -> Vec<Series> {
+        let mut lines = vec![Series { name: "training loss".to_owned(), counted: "step", points: self.losses.clone() }];
         for (place, name) in figures.iter().enumerate() {
             let point = |epoch: &Epoch| Some(((epoch.epoch + 1) as f64, *epoch.evaluated.get(place)?));
-            lines.push(Line { name: (*name).to_owned(), points: self.epochs.iter().filter_map(point).collect() });
+            let points = self.epochs.iter().filter_map(point).collect();
+            lines.push(Series { name: (*name).to_owned(), counted: "epoch", points });
         }
         lines
     }

@@ -9,11 +9,12 @@ use toml::Value;
 use super::Settings;
 use crate::compiled::api_named;
 use crate::selection::{Pick, Power};
+use crate::spelling::nearest;
 
 pub(super) const SECTIONS: &[&str] = &["devices", "limits", "routing", "batching", "health", "crypto"];
 
 /// One key. `set` returns `None` for a value that it does not accept.
-pub(super) struct Key {
+pub(super) struct SettingKey {
     pub(super) section: &'static str,
     pub(super) name: &'static str,
     pub(super) expected: &'static str,
@@ -30,7 +31,7 @@ const VERIFY: &str = "a table such as { every = 100 }, with at least 1; `wait_ma
 /// A key that stores a converted value in a field of the settings.
 macro_rules! key {
     ($section:literal, $name:literal, $expected:expr, $convert:ident => $($field:ident).+) => {
-        Key {
+        SettingKey {
             section: $section,
             name: $name,
             expected: $expected,
@@ -42,7 +43,7 @@ macro_rules! key {
     };
 }
 
-pub(super) const KEYS: &[Key] = &[
+pub(super) const KEYS: &[SettingKey] = &[
     key!("crypto", "provider", "\"fastest\" or \"aws-lc\"", provider => open.crypto_provider),
     key!("devices", "only", "a list of APIs, such as [\"cpu\", \"cuda\"]", apis => only),
     key!("devices", "leave_out", "a list of devices, such as [\"cuda:1\"]", devices => leave_out),
@@ -86,27 +87,31 @@ pub(super) const KEYS: &[Key] = &[
 
 /// A suggestion for an unknown name.
 pub(super) fn suggestion(wrong: &str, known: &[&str]) -> String {
-    let nearest = known.iter().map(|name| (distance(wrong, name), *name)).min();
-    match nearest {
-        Some((distance, name)) if distance <= 2 + name.len() / 4 => format!("did you mean `{name}`?"),
-        _ => format!("expected one of {}", known.join(", ")),
+    match nearest(wrong, known) {
+        Some(name) => format!("did you mean `{name}`?"),
+        None => format!("expected one of {}", known.join(", ")),
     }
 }
 
-/// The edit distance (Levenshtein) of two words.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, from) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, to) in b.iter().enumerate() {
-            let changed = diagonal + usize::from(from != *to);
-            diagonal = row[j + 1];
-            row[j + 1] = changed.min(row[j] + 1).min(diagonal + 1);
+/// Returns a value as a message quotes it. Lists are abbreviated after a few elements.
+pub(super) fn shown(value: &Value) -> String {
+    const ELEMENTS_MAX: usize = 4;
+    match value {
+        Value::String(text) => format!("{text:?}"),
+        Value::Integer(number) => number.to_string(),
+        // With a point, as TOML writes floats.
+        Value::Float(number) => format!("{number:?}"),
+        Value::Boolean(flag) => flag.to_string(),
+        Value::Datetime(time) => time.to_string(),
+        Value::Array(values) => {
+            let mut elements: Vec<String> = values.iter().take(ELEMENTS_MAX).map(shown).collect();
+            if values.len() > ELEMENTS_MAX {
+                elements.push("…".to_owned());
+            }
+            format!("[{}]", elements.join(", "))
         }
+        Value::Table(_) => "a table".to_owned(),
     }
-    row[b.len()]
 }
 
 fn count(value: &Value) -> Option<usize> {

@@ -104,11 +104,13 @@ pub enum SettingsError {
         source: std::io::Error,
     },
     /// The file is not TOML.
-    #[error("{}: {message}", path.display())]
+    #[error("{}{}: {message}", path.display(), line.map_or_else(String::new, |line| format!(", line {line}")))]
     Syntax {
         /// The file.
         path: PathBuf,
-        /// Where and why.
+        /// The number of the line, counted from 1, if the parser names a place.
+        line: Option<usize>,
+        /// The fault.
         message: String,
     },
     /// A key does not exist.
@@ -157,13 +159,31 @@ impl Default for Settings {
     }
 }
 
+/// The settings' file that [`Settings::load`] reads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileInUse {
+    /// Its path.
+    pub path: PathBuf,
+    /// Whether `PANOPLY_CONFIG` names it. Otherwise it is the `panoply.toml` in the current folder.
+    pub is_named: bool,
+    /// Whether it sets a key to another value than the default.
+    pub changes_something: bool,
+}
+
 impl Settings {
+    /// The file that [`Settings::load`] reads, if there is one. A program that runs in folders of
+    /// others should mention it.
+    pub fn file_in_use() -> Option<FileInUse> {
+        let (path, is_named) = file_in_use()?;
+        let defaults = format!("{:?}", Settings::default());
+        let changes_something = Settings::from_file(&path).is_ok_and(|settings| format!("{settings:?}") != defaults);
+        Some(FileInUse { path, is_named, changes_something })
+    }
+
     /// Loads the settings of the file and the environment.
     pub fn load() -> Result<Settings, SettingsError> {
-        let named = std::env::var_os(FILE_VARIABLE).filter(|name| !name.is_empty()).map(PathBuf::from);
-        let mut settings = match &named {
-            Some(path) => Settings::from_file(path)?,
-            None if Path::new(FILE_NAME).exists() => Settings::from_file(Path::new(FILE_NAME))?,
+        let mut settings = match file_in_use() {
+            Some((path, _)) => Settings::from_file(&path)?,
             None => Settings::default(),
         };
         let variables = std::env::vars_os().filter_map(|(name, value)| Some((name.to_str()?.to_owned(), value)));
@@ -179,6 +199,7 @@ impl Settings {
         let text = read_text(path, FILE_BYTES_MAX).map_err(unreadable)?;
         let table: Table = text.parse().map_err(|error: toml::de::Error| SettingsError::Syntax {
             path: path.to_owned(),
+            line: error.span().map(|span| line_of(&text, span.start)),
             message: error.message().to_owned(),
         })?;
         let mut settings = Settings::default();
@@ -229,7 +250,7 @@ impl Settings {
                 return Err(SettingsError::UnknownKey { origin, key, suggestion });
             }
             let Value::Table(content) = content else {
-                let (origin, key, got) = (origin.to_owned(), section.clone(), content.to_string());
+                let (origin, key, got) = (origin.to_owned(), section.clone(), keys::shown(content));
                 return Err(SettingsError::BadValue { origin, key, expected: "a section", got });
             };
             for (key, value) in content {
@@ -247,13 +268,27 @@ impl Settings {
             return Err(SettingsError::UnknownKey { origin: origin.to_owned(), key, suggestion });
         };
         let bad = || {
-            let (origin, got) = (origin.to_owned(), value.to_string());
+            let (origin, got) = (origin.to_owned(), keys::shown(value));
             SettingsError::BadValue { origin, key: key.clone(), expected: known.expected, got }
         };
         (known.set)(self, value).ok_or_else(bad)?;
         self.batching = self.strategy.batching().ok_or_else(bad)?;
         Ok(())
     }
+}
+
+/// The path of the settings' file, and whether `PANOPLY_CONFIG` names it.
+fn file_in_use() -> Option<(PathBuf, bool)> {
+    let named = std::env::var_os(FILE_VARIABLE).filter(|name| !name.is_empty()).map(PathBuf::from);
+    match named {
+        Some(path) => Some((path, true)),
+        None => Path::new(FILE_NAME).exists().then(|| (PathBuf::from(FILE_NAME), false)),
+    }
+}
+
+/// The number of the line that a byte of the text is in, counted from 1.
+fn line_of(text: &str, byte: usize) -> usize {
+    1 + text.bytes().take(byte).filter(|byte| *byte == b'\n').count()
 }
 
 impl Strategy {
@@ -358,7 +393,10 @@ mod tests {
                 other => panic!("{text}: {other}"),
             }
         }
-        assert!(parse("limits = 3\n").is_err());
+        let error = parse("limits = 3\n").unwrap_err().to_string();
+        assert!(error.ends_with("expected a section, got 3"), "{error}");
+        let error = parse("[devices]\nonly = [1, \"a\", 0.5, true, 2]\n").unwrap_err().to_string();
+        assert!(error.ends_with("got [1, \"a\", 0.5, true, …]"), "{error}");
     }
 
     #[test]

@@ -18,8 +18,8 @@ use panoply_core::Tensor;
 use panoply_core::op::compute::Transpose;
 use panoply_cpu::CpuBackend;
 use panoply_pipeline::{
-    BATCH_MAX, Builder, CHUNK_BYTES_MAX, Cause, Ended, ErrorPolicy, LANES_MAX, LINE_BYTES_MAX, Pipeline, PipelineError,
-    RING_DEPTH_MAX, Running, THREADS_MAX, TRACE_SPANS_MAX,
+    BATCH_MAX, Builder, CHUNK_BYTES_MAX, Cause, ErrorPolicy, LANES_MAX, LINE_BYTES_MAX, Pipeline, PipelineError,
+    RING_DEPTH_MAX, RunOutcome, Running, THREADS_MAX, TRACE_SPANS_MAX,
 };
 use panoply_runtime::worker::BoxError;
 use panoply_runtime::{Envelope, PoolOptions, RunOptions, Runtime, Worker, WorkerPool};
@@ -372,7 +372,7 @@ fn a_stage_may_end_its_own_run_and_cannot_wait_for_it() {
     }
     run(drop);
     run(|running| {
-        let ended: Ended<_> = running.wait();
+        let ended: RunOutcome<_> = running.wait();
         let error = ended.result.unwrap_err();
         assert!(error.to_string().contains("waited for the pipeline"), "{error}");
     });

@@ -15,18 +15,18 @@ use panoply_conformance::virtual_device::{Fault, Script, VirtualBackend, Virtual
 use panoply_core::Tensor;
 use panoply_core::op::compute::{Map, Transpose};
 use panoply_cpu::CpuBackend;
-use panoply_pipeline::{Cause, Ended, ErrorPolicy, Pipeline, PipelineError};
+use panoply_pipeline::{Cause, ErrorPolicy, Pipeline, PipelineError, RunOutcome};
 use panoply_runtime::{RunOptions, Runtime, WorkerLimits};
 
 /// An item whose existence is counted.
 #[derive(Clone)]
-struct Counted(u64, #[allow(dead_code)] Arc<()>);
+struct CountedItem(u64, #[allow(dead_code)] Arc<()>);
 
 /// Endless items, and the counter of those that are alive.
-fn counted() -> (impl Iterator<Item = Counted> + Send, Arc<()>) {
+fn counted() -> (impl Iterator<Item = CountedItem> + Send, Arc<()>) {
     let alive = Arc::new(());
     let token = Arc::clone(&alive);
-    ((0..).map(move |number| Counted(number, Arc::clone(&token))), alive)
+    ((0..).map(move |number| CountedItem(number, Arc::clone(&token))), alive)
 }
 
 /// Waits until nothing of a run is left.
@@ -70,7 +70,7 @@ fn row(number: u32) -> Tensor {
 #[test]
 fn a_stage_that_panics_is_named_and_the_others_go_on_where_asked() {
     let _alone = alone();
-    let panics = |item: Counted| if item.0 == 7 { panic!("seven") } else { item.0 };
+    let panics = |item: CountedItem| if item.0 == 7 { panic!("seven") } else { item.0 };
     let (items, alive) = counted();
     let error = Pipeline::builder().source(items).map("count", panics).parallel(2).collect().run().unwrap_err();
     let told = matches!(&error, PipelineError::Failed { stage, item: 7, cause: Cause::Panicked(why), .. }
@@ -104,7 +104,7 @@ fn a_closure_that_hangs_ends_the_run_and_its_thread_ends_when_it_comes_back() {
     let goes_on = Arc::new(AtomicBool::new(false));
     let waits = Arc::clone(&goes_on);
     let (items, alive) = counted();
-    let hangs = move |item: Counted| {
+    let hangs = move |item: CountedItem| {
         while item.0 == 3 && !waits.load(Ordering::SeqCst) {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -126,12 +126,12 @@ fn a_closure_that_hangs_ends_the_run_and_its_thread_ends_when_it_comes_back() {
 fn a_deadline_ends_a_slow_run_and_names_the_slow_stage() {
     let _alone = alone();
     let (items, alive) = counted();
-    let slow = |item: Counted| {
+    let slow = |item: CountedItem| {
         std::thread::sleep(Duration::from_millis(10));
         item
     };
     let builder = Pipeline::builder().deadline(Duration::from_millis(60)).source(items).map("quick", |item| item);
-    let ended: Ended<()> = builder.map("slow", slow).for_each("end", drop).start().unwrap().wait();
+    let ended: RunOutcome<()> = builder.map("slow", slow).for_each("end", drop).start().unwrap().wait();
     let error = ended.result.unwrap_err();
     assert!(
         matches!(&error, PipelineError::DeadlineExceeded { stage, inside, .. } if stage == "slow" && *inside > 10),
@@ -274,7 +274,7 @@ fn a_run_can_be_cancelled_in_every_state() {
         let (items, alive) = counted();
         let seen = Arc::new(AtomicUsize::new(0));
         let counts = Arc::clone(&seen);
-        let fails = move |item: &Counted| match state {
+        let fails = move |item: &CountedItem| match state {
             5 if item.0 == 3 => Err("always"),
             _ => Ok(item.clone()),
         };
@@ -282,7 +282,7 @@ fn a_run_can_be_cancelled_in_every_state() {
             .source(items)
             .try_map("check", fails)
             .on_error(ErrorPolicy::stop().retry(1_000_000, Duration::from_secs(1)))
-            .op("turn", Arc::clone(&runtime), |item: &Counted| Transpose::new(&row(item.0 as u32)))
+            .op("turn", Arc::clone(&runtime), |item: &CountedItem| Transpose::new(&row(item.0 as u32)))
             .map("count", move |row| {
                 counts.fetch_add(1, Ordering::SeqCst);
                 row
@@ -318,7 +318,8 @@ fn a_run_that_is_dropped_leaves_nothing() {
     for wait_ms in [0, 1, 5, 20] {
         let (items, alive) = counted();
         let builder = Pipeline::builder().source(items).map("same", |item| item).parallel(2);
-        let builder = builder.op("turn", Arc::clone(&runtime), |item: &Counted| Transpose::new(&row(item.0 as u32)));
+        let builder =
+            builder.op("turn", Arc::clone(&runtime), |item: &CountedItem| Transpose::new(&row(item.0 as u32)));
         let running = builder.for_each("end", drop).start().unwrap();
         std::thread::sleep(Duration::from_millis(wait_ms));
         drop(running);

@@ -2,7 +2,8 @@
 
 use super::fixture::{Fixture, GPU, QAT};
 use crate::{
-    Affinity, CpuSet, Demand, PlacementError, Plan, PlanNote, Request, Role, Slot, Topology, WorkersPerDevice,
+    Affinity, CpuSet, Demand, PlacementError, PlacementPlan, PlanNote, Request, Role, Topology, WorkerSlot,
+    WorkersPerDevice,
 };
 
 fn cpus(text: &str) -> CpuSet {
@@ -10,14 +11,14 @@ fn cpus(text: &str) -> CpuSet {
 }
 
 /// The CPUs of a role on a node, and how many workers it has there.
-fn held(plan: &Plan, node: u32, role: Role) -> (usize, String) {
-    let slots: Vec<&Slot> = plan.role(role).filter(|slot| slot.node == node).collect();
+fn held(plan: &PlacementPlan, node: u32, role: Role) -> (usize, String) {
+    let slots: Vec<&WorkerSlot> = plan.role(role).filter(|slot| slot.node == node).collect();
     (slots.len(), slots.iter().fold(CpuSet::new(), |all, slot| &all | &slot.cpus).to_string())
 }
 
 #[test]
 fn a_two_socket_host_keeps_workers_beside_their_devices() {
-    let plan = Plan::for_devices(&Topology::read(Fixture::two_sockets().root())).unwrap();
+    let plan = PlacementPlan::for_devices(&Topology::read(Fixture::two_sockets().root())).unwrap();
     assert_eq!(plan.notes(), []);
     let rows = [(Role::Gpu, 4), (Role::Crypto, 2), (Role::Network, 2), (Role::Ml, 2), (Role::Application, 22)];
     for node in [0, 1] {
@@ -35,7 +36,7 @@ fn a_two_socket_host_keeps_workers_beside_their_devices() {
 
 #[test]
 fn the_table_reads_well() {
-    let plan = Plan::for_devices(&Topology::read(Fixture::two_sockets().root())).unwrap();
+    let plan = PlacementPlan::for_devices(&Topology::read(Fixture::two_sockets().root())).unwrap();
     let expected = "\
 node role         device         workers  affinity   cpus
 0    gpu          0000:10:00.0         2  exclusive  0-1
@@ -51,7 +52,7 @@ node role         device         workers  affinity   cpus
 
 #[test]
 fn a_laptop_gives_two_cores_to_its_gpu() {
-    let plan = Plan::for_devices(&Topology::read(Fixture::laptop().root())).unwrap();
+    let plan = PlacementPlan::for_devices(&Topology::read(Fixture::laptop().root())).unwrap();
     assert_eq!(held(&plan, 0, Role::Gpu), (2, "0,2".into()), "one hardware thread of each core");
     assert_eq!(held(&plan, 0, Role::Application), (2, "4,6".into()));
     assert_eq!(plan.notes(), []);
@@ -59,7 +60,7 @@ fn a_laptop_gives_two_cores_to_its_gpu() {
 
 #[test]
 fn a_two_core_container_shares_the_second_core() {
-    let plan = Plan::for_devices(&Topology::read(Fixture::container().root())).unwrap();
+    let plan = PlacementPlan::for_devices(&Topology::read(Fixture::container().root())).unwrap();
     let network: Vec<_> = plan.role(Role::Network).map(|slot| (slot.cpus.to_string(), slot.affinity)).collect();
     assert_eq!(network, [("0".into(), Affinity::Exclusive), ("1".into(), Affinity::Shared)]);
     let application: Vec<_> = plan.role(Role::Application).map(|slot| (slot.cpus.to_string(), slot.affinity)).collect();
@@ -72,7 +73,7 @@ fn a_two_core_container_shares_the_second_core() {
 fn one_cpu_is_shared_by_everybody() {
     let machine = Fixture::two_sockets();
     let topology = Topology::read_with_affinity(machine.root(), Some(&cpus("40")));
-    let plan = Plan::for_devices(&topology).unwrap();
+    let plan = PlacementPlan::for_devices(&topology).unwrap();
     assert!(plan.slots().iter().all(|slot| (slot.cpus.to_string(), slot.affinity) == ("40".into(), Affinity::Shared)));
     assert_eq!(plan.slots().len(), 20 + 1);
     assert!(plan.slots().iter().all(|slot| slot.node == 1));
@@ -83,7 +84,7 @@ fn one_cpu_is_shared_by_everybody() {
 fn a_quota_counts_as_fewer_cpus() {
     let machine =
         Fixture::two_sockets().file("proc/self/cgroup", "0::/\n").file("sys/fs/cgroup/cpu.max", "600000 100000\n");
-    let plan = Plan::for_devices(&Topology::read(machine.root())).unwrap();
+    let plan = PlacementPlan::for_devices(&Topology::read(machine.root())).unwrap();
     let exclusive = plan.slots().iter().filter(|slot| slot.affinity == Affinity::Exclusive);
     assert_eq!(exclusive.count(), 5, "{plan}");
     assert_eq!(plan.role(Role::Gpu).filter(|slot| slot.affinity == Affinity::Exclusive).count(), 5);
@@ -95,14 +96,14 @@ fn a_quota_counts_as_fewer_cpus() {
 fn every_device_gets_its_first_core_before_any_gets_its_second() {
     let machine = Fixture::laptop();
     machine.pci("0000:02:00.0", GPU, -1).pci("0000:03:00.0", QAT, -1);
-    let plan = Plan::for_devices(&Topology::read(machine.root())).unwrap();
+    let plan = PlacementPlan::for_devices(&Topology::read(machine.root())).unwrap();
     let exclusive: Vec<_> = plan.slots().iter().filter(|slot| slot.affinity == Affinity::Exclusive).collect();
     let devices: Vec<String> = exclusive.iter().map(|slot| slot.device.unwrap().to_string()).collect();
     assert_eq!(devices, ["0000:01:00.0", "0000:01:00.0", "0000:02:00.0"], "{plan}");
     let machine = Fixture::laptop();
     machine.pci("0000:02:00.0", GPU, -1);
     let mask = cpus("0-5");
-    let plan = Plan::for_devices(&Topology::read_with_affinity(machine.root(), Some(&mask))).unwrap();
+    let plan = PlacementPlan::for_devices(&Topology::read_with_affinity(machine.root(), Some(&mask))).unwrap();
     let exclusive: Vec<_> = plan.slots().iter().filter(|slot| slot.affinity == Affinity::Exclusive).collect();
     assert_eq!(exclusive.len(), 2);
     assert_ne!(exclusive[0].device, exclusive[1].device);
@@ -112,7 +113,7 @@ fn every_device_gets_its_first_core_before_any_gets_its_second() {
 fn the_table_of_workers_can_be_overridden() {
     let topology = Topology::read(Fixture::two_sockets().root());
     let workers = WorkersPerDevice { gpu: 3, nic: 0, ..WorkersPerDevice::default() };
-    let plan = Plan::new(&topology, &Request::for_devices(&topology, &workers).with_applications(8)).unwrap();
+    let plan = PlacementPlan::new(&topology, &Request::for_devices(&topology, &workers).with_applications(8)).unwrap();
     assert_eq!(plan.role(Role::Gpu).count(), 12);
     assert_eq!(plan.role(Role::Network).count(), 0);
     assert_eq!((held(&plan, 0, Role::Application), held(&plan, 1, Role::Application).0), ((4, "10-13".into()), 4));
@@ -134,7 +135,7 @@ fn opened_devices_say_where_they_are() {
     let mut info = DeviceInfo::new(id, "test", DeviceKind::DiscreteGpu);
     (info.pci_address, info.numa_node) = ("0000:90:00.0".parse().ok(), Some(1));
     let topology = Topology::read(Fixture::two_sockets().root());
-    let plan = Plan::new(&topology, &Request::new().with(Demand::for_info(&info, 1))).unwrap();
+    let plan = PlacementPlan::new(&topology, &Request::new().with(Demand::for_info(&info, 1))).unwrap();
     let slot = plan.role(Role::Gpu).next().unwrap();
     assert_eq!((slot.node, slot.device, slot.cpus.to_string()), (1, info.pci_address, "32".into()));
 }
@@ -144,7 +145,7 @@ fn a_node_without_cpus_borrows_from_the_nearest() {
     let machine = Fixture::new().online("0-7");
     machine.node(0, "0-3", 1024, "10 30 40").node(1, "4-7", 1024, "30 10 20").node(2, "", 1024, "40 20 10");
     machine.pci("0000:05:00.0", GPU, 2);
-    let plan = Plan::for_devices(&Topology::read(machine.root())).unwrap();
+    let plan = PlacementPlan::for_devices(&Topology::read(machine.root())).unwrap();
     assert_eq!(held(&plan, 1, Role::Gpu), (2, "4-5".into()));
     assert!(matches!(plan.notes(), [PlanNote::Moved { wanted: 2, got: 1, .. }]), "{plan}");
 }
@@ -153,7 +154,7 @@ fn a_node_without_cpus_borrows_from_the_nearest() {
 fn demands_without_a_node_go_where_there_is_room() {
     let topology = Topology::read(Fixture::two_sockets().root());
     let request = Request::new().with(Demand::new(Role::Video, 3)).with(Demand::new(Role::Gpu, 4).on_node(0));
-    let plan = Plan::new(&topology, &request).unwrap();
+    let plan = PlacementPlan::new(&topology, &request).unwrap();
     assert_eq!(held(&plan, 1, Role::Video), (3, "32-34".into()));
 }
 
@@ -164,7 +165,7 @@ fn shared_workers_and_applications_share_what_nobody_holds() {
         .with(Demand::new(Role::Network, 3).with_affinity(Affinity::Shared))
         .with(Demand::new(Role::Gpu, 1))
         .with(Demand::new(Role::Signal, 1).with_affinity(Affinity::Pinned(3)));
-    let plan = Plan::new(&topology, &request).unwrap();
+    let plan = PlacementPlan::new(&topology, &request).unwrap();
     assert_eq!(held(&plan, 0, Role::Gpu), (1, "0".into()));
     assert_eq!(held(&plan, 0, Role::Signal), (1, "3".into()));
     assert_eq!(held(&plan, 0, Role::Network), (3, "4-7".into()));
@@ -174,16 +175,16 @@ fn shared_workers_and_applications_share_what_nobody_holds() {
 #[test]
 fn applications_keep_a_cpu_when_everything_is_asked_for() {
     let topology = Topology::read(Fixture::laptop().root());
-    let plan = Plan::new(&topology, &Request::new().with(Demand::new(Role::Gpu, 4))).unwrap();
+    let plan = PlacementPlan::new(&topology, &Request::new().with(Demand::new(Role::Gpu, 4))).unwrap();
     assert_eq!(plan.role(Role::Gpu).filter(|slot| slot.affinity == Affinity::Exclusive).count(), 3);
     assert_eq!(held(&plan, 0, Role::Application), (1, "6-7".into()));
     let pins = (0..8).fold(Request::new(), |request, cpu| {
         request.with(Demand::new(Role::Gpu, 1).with_affinity(Affinity::Pinned(cpu)))
     });
-    let plan = Plan::new(&topology, &pins).unwrap();
+    let plan = PlacementPlan::new(&topology, &pins).unwrap();
     assert_eq!(held(&plan, 0, Role::Application), (1, "0-7".into()));
     assert!(plan.notes().contains(&PlanNote::PinnedShared { node: 0 }));
-    let plan = Plan::new(&topology, &Request::new().with_applications(9)).unwrap();
+    let plan = PlacementPlan::new(&topology, &Request::new().with_applications(9)).unwrap();
     assert_eq!(held(&plan, 0, Role::Application), (9, "0-7".into()));
     assert!(plan.notes().contains(&PlanNote::ApplicationsShared { workers: 9, cores: 4 }));
 }
@@ -192,7 +193,7 @@ fn applications_keep_a_cpu_when_everything_is_asked_for() {
 fn contradictions_are_errors_that_name_expected_and_got() {
     let machine = Fixture::two_sockets().online("0-100");
     let topology = Topology::read_with_affinity(machine.root(), Some(&cpus("0-9")));
-    let error = |request: Request| Plan::new(&topology, &request).unwrap_err();
+    let error = |request: Request| PlacementPlan::new(&topology, &request).unwrap_err();
     let pinned = |cpu| Demand::new(Role::Signal, 1).with_affinity(Affinity::Pinned(cpu));
 
     let offline = error(Request::new().with(pinned(101)));

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::fixture::{Fixture, GPU, NIC, QAT, TPU};
-use crate::{Affinity, CpuSet, Demand, Plan, Request, Role, Slot, Topology};
+use crate::{Affinity, CpuSet, Demand, PlacementPlan, Request, Role, Topology, WorkerSlot};
 
 /// A machine: cores per node, hardware threads per core, CPUs that are offline, the affinity mask,
 /// a quota in CPUs, and devices with their nodes.
@@ -83,12 +83,12 @@ fn demands() -> impl Strategy<Value = Vec<Demand>> {
 }
 
 /// The whole core that holds this slot's only CPU.
-fn core_of<'a>(topology: &'a Topology, slot: &Slot) -> &'a CpuSet {
+fn core_of<'a>(topology: &'a Topology, slot: &WorkerSlot) -> &'a CpuSet {
     let cpu = slot.cpus.first().unwrap();
     &topology.cores().iter().find(|core| core.cpus.contains(cpu)).unwrap().cpus
 }
 
-fn check(topology: &Topology, request: &Request, plan: &Plan) -> Result<(), TestCaseError> {
+fn check(topology: &Topology, request: &Request, plan: &PlacementPlan) -> Result<(), TestCaseError> {
     let slots = plan.slots();
     for (index, slot) in slots.iter().enumerate() {
         prop_assert!(!slot.cpus.is_empty() && slot.cpus.is_subset(topology.allowed()), "{}", plan);
@@ -139,7 +139,7 @@ proptest! {
             Affinity::Pinned(cpu) => topology.allowed().contains(cpu) && pins.insert(cpu).unwrap(),
             _ => true,
         });
-        let plan = Plan::new(&topology, &request).unwrap();
+        let plan = PlacementPlan::new(&topology, &request).unwrap();
         check(&topology, &request, &plan)?;
     }
 
@@ -147,7 +147,7 @@ proptest! {
     fn any_request_gives_a_plan_or_an_error(machine in machines(), demands in demands()) {
         let topology = machine.read();
         let request = Request { demands, applications: None };
-        if let Ok(plan) = Plan::new(&topology, &request) {
+        if let Ok(plan) = PlacementPlan::new(&topology, &request) {
             check(&topology, &request, &plan)?;
         }
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::fixture::{Fixture, GPU, NIC};
-use crate::{CpuSet, FILE_BYTES_MAX, NOTES_MAX, PciKind, Plan, Problem, Topology};
+use crate::{CpuSet, FILE_BYTES_MAX, NOTES_MAX, PciKind, PlacementPlan, Problem, Topology};
 
 fn cpus(text: &str) -> CpuSet {
     text.parse().unwrap()
@@ -24,7 +24,7 @@ fn check(topology: &Topology) {
     assert!(topology.cores().iter().all(|core| topology.node(core.node).is_some()));
     assert!((1..=topology.allowed().len()).contains(&topology.effective_cpus()));
     assert!(topology.notes().len() <= NOTES_MAX + 1);
-    Plan::for_devices(topology).unwrap();
+    PlacementPlan::for_devices(topology).unwrap();
 }
 
 fn read(machine: &Fixture) -> Topology {
@@ -219,7 +219,7 @@ fn this_machine_is_read() {
     let topology = Topology::current();
     check(&topology);
     assert_eq!(topology.allowed(), &(&crate::affinity::current().unwrap() & topology.online()));
-    println!("{}", Plan::for_devices(&topology).unwrap());
+    println!("{}", PlacementPlan::for_devices(&topology).unwrap());
 }
 
 proptest! {

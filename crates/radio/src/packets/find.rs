@@ -14,14 +14,14 @@ const HALF_SAMPLES: usize = HALF * SYMBOL_SAMPLES;
 const LIKENESS_MIN: f32 = 0.35;
 
 /// The known symbols, prepared for a search.
-pub(super) struct Known {
+pub(super) struct KnownSymbols {
     pub(super) points: Vec<Complex32>,
     halves: [Tensor; 2],
 }
 
 /// A position that looks like a preamble.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct PreambleCandidate {
     /// The index of the first symbol's sample, and the fraction of a sample beyond it.
     pub(super) at: usize,
     pub(super) part: f64,
@@ -29,8 +29,8 @@ pub(super) struct Place {
     pub(super) turn: f64,
 }
 
-impl Known {
-    pub(super) fn new(runs: &mut impl Runs) -> Result<Known> {
+impl KnownSymbols {
+    pub(super) fn new(runs: &mut impl Runs) -> Result<KnownSymbols> {
         let symbols = Tensor::from_slice(&preamble(), [PREAMBLE_SYMBOLS])?;
         let points = runs.run(Modulate::new(Constellation::Qpsk, &symbols))?.to_vec::<Complex32>()?;
         let spread = |half: &[Complex32]| {
@@ -38,7 +38,7 @@ impl Known {
             half.iter().zip(spread.iter_mut().step_by(SYMBOL_SAMPLES)).for_each(|(point, place)| *place = *point);
             Tensor::from_slice(&spread, [HALF_SAMPLES])
         };
-        Ok(Known { halves: [spread(&points[..HALF])?, spread(&points[HALF..])?], points })
+        Ok(KnownSymbols { halves: [spread(&points[..HALF])?, spread(&points[HALF..])?], points })
     }
 
     /// The positions in `first..end` that are more like a preamble than their neighbours.
@@ -47,7 +47,7 @@ impl Known {
         runs: &mut impl Runs,
         filtered: &Tensor,
         (first, end): (usize, usize),
-    ) -> Result<Vec<Place>> {
+    ) -> Result<Vec<PreambleCandidate>> {
         let early = runs.run(Convolve::correlation(filtered, &self.halves[0]))?.to_vec::<Complex32>()?;
         let late = runs.run(Convolve::correlation(filtered, &self.halves[1]))?.to_vec::<Complex32>()?;
         let powers = power_sums(filtered.contiguous()?.as_slice::<Complex32>()?);
@@ -71,7 +71,7 @@ impl Known {
             let (a, b) = halves(at);
             let size = |at: usize| f64::from(halves(at).0.norm() + halves(at).1.norm());
             let part = if at > 0 { summit(size(at - 1), size(at), size(at + 1)) } else { 0.0 };
-            places.push(Place { at, part, turn: f64::from((b * a.conj()).arg()) / HALF as f64 });
+            places.push(PreambleCandidate { at, part, turn: f64::from((b * a.conj()).arg()) / HALF as f64 });
         }
         Ok(places)
     }

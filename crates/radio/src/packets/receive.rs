@@ -6,7 +6,7 @@ use panoply_core::op::signal::{
 };
 use panoply_core::{Result, Tensor};
 
-use super::find::{Known, Place};
+use super::find::{KnownSymbols, PreambleCandidate};
 use super::{
     CODED_BITS, FRAME_BITS, FRAME_BYTES, INTERLEAVER, PACKET_SAMPLES, PAYLOAD_BYTES_MAX, PREAMBLE_SYMBOLS,
     PULSE_SYMBOLS, Runs, SCRAMBLER, SYMBOL_SAMPLES, pulse,
@@ -38,7 +38,7 @@ pub struct Packet {
 /// A receiver with the samples that it still needs.
 pub struct Receiver {
     pulse: Tensor,
-    known: Known,
+    known: KnownSymbols,
     kept: Vec<Complex32>,
     /// The index in the stream of the first sample that is kept.
     kept_first: u64,
@@ -51,7 +51,7 @@ impl Receiver {
     pub fn new(runs: &mut impl Runs) -> Result<Receiver> {
         // Silence before the stream, so that a packet may begin with the first sample.
         let kept = vec![Complex32::default(); MARGIN];
-        Ok(Receiver { pulse: pulse()?, known: Known::new(runs)?, kept, kept_first: 0, resume: 0 })
+        Ok(Receiver { pulse: pulse()?, known: KnownSymbols::new(runs)?, kept, kept_first: 0, resume: 0 })
     }
 
     /// Takes more samples. Returns the packets that end in the samples so far and were not returned
@@ -101,7 +101,7 @@ impl Receiver {
         Ok(packets)
     }
 
-    fn packet(&self, runs: &mut impl Runs, filtered: &[Complex32], place: Place) -> Result<Packet> {
+    fn packet(&self, runs: &mut impl Runs, filtered: &[Complex32], place: PreambleCandidate) -> Result<Packet> {
         let symbols: Vec<Complex64> = (0..PREAMBLE_SYMBOLS + CODED_BITS / 2)
             .map(|number| {
                 let turned = Complex64::from_polar(1.0, -place.turn * number as f64);

@@ -1,7 +1,7 @@
 //! Recordings of signals in files: raw samples, WAV and SigMF, read and written one block at a
 //! time.
 //!
-//! A [`Reader`] is an iterator of tensors, so it can be the source of a pipeline (`try_source`):
+//! A [`RecordingReader`] is an iterator of tensors, so it can be the source of a pipeline (`try_source`):
 //! `[samples]` for one signal, `[channels, samples]` for several. A [`Writer`] takes the same
 //! tensors. Everything that a file states is checked before it is used. A truncated file gives the
 //! samples that are present and then [`RecordingError::CutShort`]; hostile contents are refused. At
@@ -34,7 +34,7 @@ type Result<T> = std::result::Result<T, RecordingError>;
 
 /// The layout of a recording's samples, and their frequencies.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Layout {
+pub struct SampleLayout {
     /// The format of a number.
     pub format: SampleFormat,
     /// Whether a sample is two numbers.
@@ -47,15 +47,15 @@ pub struct Layout {
     pub centre_hz: f64,
 }
 
-impl Layout {
+impl SampleLayout {
     /// One signal of complex samples around 0 Hz.
-    pub fn complex(format: SampleFormat, rate_hz: f64) -> Layout {
-        Layout { format, complex: true, channels: 1, rate_hz, centre_hz: 0.0 }
+    pub fn complex(format: SampleFormat, rate_hz: f64) -> SampleLayout {
+        SampleLayout { format, complex: true, channels: 1, rate_hz, centre_hz: 0.0 }
     }
 
     /// One signal of real samples.
-    pub fn real(format: SampleFormat, rate_hz: f64) -> Layout {
-        Layout { complex: false, ..Layout::complex(format, rate_hz) }
+    pub fn real(format: SampleFormat, rate_hz: f64) -> SampleLayout {
+        SampleLayout { complex: false, ..SampleLayout::complex(format, rate_hz) }
     }
 
     /// The size of one sample of all signals, in bytes.
@@ -68,7 +68,7 @@ impl Layout {
         self.channels * if self.complex { 2 } else { 1 }
     }
 
-    fn check(self) -> Result<Layout> {
+    fn check(self) -> Result<SampleLayout> {
         if !(1..=CHANNELS_MAX).contains(&self.channels) {
             let expected = format!("1 to {CHANNELS_MAX}");
             return Err(RecordingError::Invalid { what: "channels", expected, got: self.channels.to_string() });
@@ -87,9 +87,9 @@ impl Layout {
 
 /// A reader of a recording, block by block. After an error it ends.
 #[derive(Debug)]
-pub struct Reader<R> {
+pub struct RecordingReader<R> {
     source: R,
-    layout: Layout,
+    layout: SampleLayout,
     /// Number of bytes of samples that remain, if the recording states it.
     left: Option<u64>,
     block: usize,
@@ -98,18 +98,18 @@ pub struct Reader<R> {
     torn: Option<RecordingError>,
 }
 
-impl Reader<BufReader<File>> {
+impl RecordingReader<BufReader<File>> {
     /// Opens a recording by its file name: `.wav`, or `.sigmf-meta` or `.sigmf-data` for SigMF.
     /// Blocks have at most `block` samples.
     pub fn open(path: &Path, block: usize) -> Result<Self> {
         match path.extension().and_then(|extension| extension.to_str()) {
-            Some("wav" | "wave" | "WAV") => Reader::wav(BufReader::new(opened(path)?), block),
+            Some("wav" | "wave" | "WAV") => RecordingReader::wav(BufReader::new(opened(path)?), block),
             Some("sigmf-meta" | "sigmf-data") => {
                 let meta = sigmf::Meta::read(&path.with_extension("sigmf-meta"))?;
                 let mut file = opened(&meta.data)?;
                 let position = file.seek(SeekFrom::Start(meta.header_bytes));
                 position.map_err(|source| RecordingError::Io { what: meta.data.display().to_string(), source })?;
-                Reader::raw(BufReader::new(file), meta.layout, block)
+                RecordingReader::raw(BufReader::new(file), meta.layout, block)
             }
             _ => {
                 let expected = ".wav, .sigmf-meta or .sigmf-data".to_owned();
@@ -119,35 +119,35 @@ impl Reader<BufReader<File>> {
     }
 
     /// Opens a file that has raw samples only.
-    pub fn open_raw(path: &Path, layout: Layout, block: usize) -> Result<Self> {
-        Reader::raw(BufReader::new(opened(path)?), layout, block)
+    pub fn open_raw(path: &Path, layout: SampleLayout, block: usize) -> Result<Self> {
+        RecordingReader::raw(BufReader::new(opened(path)?), layout, block)
     }
 }
 
-impl<R: Read> Reader<R> {
+impl<R: Read> RecordingReader<R> {
     /// Reads raw samples up to the end of the source.
-    pub fn raw(source: R, layout: Layout, block: usize) -> Result<Reader<R>> {
-        Reader::new(source, layout.check()?, None, block)
+    pub fn raw(source: R, layout: SampleLayout, block: usize) -> Result<RecordingReader<R>> {
+        RecordingReader::new(source, layout.check()?, None, block)
     }
 
     /// Reads a WAV file with integers of 8, 16, 24 or 32 bits, or floats of 32 bits. If the data
     /// chunk states no length, it extends to the end of the source.
-    pub fn wav(mut source: R, block: usize) -> Result<Reader<R>> {
+    pub fn wav(mut source: R, block: usize) -> Result<RecordingReader<R>> {
         let (layout, left) = wav::header(&mut source)?;
-        Reader::new(source, layout.check()?, left, block)
+        RecordingReader::new(source, layout.check()?, left, block)
     }
 
-    fn new(source: R, layout: Layout, left: Option<u64>, block: usize) -> Result<Reader<R>> {
+    fn new(source: R, layout: SampleLayout, left: Option<u64>, block: usize) -> Result<RecordingReader<R>> {
         if !(1..=BLOCK_SAMPLES_MAX).contains(&block) {
             let expected = format!("1 to {BLOCK_SAMPLES_MAX}");
             return Err(RecordingError::Invalid { what: "samples of a block", expected, got: block.to_string() });
         }
-        Ok(Reader { source, layout, left, block, ended: false, torn: None })
+        Ok(RecordingReader { source, layout, left, block, ended: false, torn: None })
     }
 
     /// Treats two channels as the two parts of one complex signal, as radios write them to WAV
     /// files.
-    pub fn pairs(mut self) -> Result<Reader<R>> {
+    pub fn pairs(mut self) -> Result<RecordingReader<R>> {
         if self.layout.complex || self.layout.channels != 2 {
             let got = format!("{} of {}", self.layout.channels, if self.layout.complex { "pairs" } else { "numbers" });
             return Err(RecordingError::Invalid { what: "channels", expected: "2 of numbers".into(), got });
@@ -157,7 +157,7 @@ impl<R: Read> Reader<R> {
     }
 
     /// The layout of the samples.
-    pub fn layout(&self) -> &Layout {
+    pub fn layout(&self) -> &SampleLayout {
         &self.layout
     }
 
@@ -208,7 +208,7 @@ impl<R: Read> Reader<R> {
     }
 }
 
-impl<R: Read> Iterator for Reader<R> {
+impl<R: Read> Iterator for RecordingReader<R> {
     type Item = Result<Tensor>;
 
     fn next(&mut self) -> Option<Result<Tensor>> {

@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use panoply_core::op::signal::SampleFormat;
 use serde_json::{Value, json};
 
-use super::{Layout, RecordingError, Result, opened};
+use super::{RecordingError, Result, SampleLayout, opened};
 
 /// The largest size of metadata that is read, in bytes.
 pub(super) const META_BYTES_MAX: u64 = 16 << 20;
 
 /// The metadata of a recording.
 pub(super) struct Meta {
-    pub(super) layout: Layout,
+    pub(super) layout: SampleLayout,
     /// The path of the file with the samples.
     pub(super) data: PathBuf,
     /// Number of bytes before the first sample.
@@ -41,7 +41,7 @@ impl Meta {
             RecordingError::invalid("core:datatype", expected, name)
         })?;
         let first = &value["captures"][0];
-        let layout = Layout {
+        let layout = SampleLayout {
             format,
             complex,
             channels: whole(&global["core:num_channels"], 1, "core:num_channels")? as usize,
@@ -100,7 +100,7 @@ fn datatype(name: &str) -> Option<(SampleFormat, bool)> {
 }
 
 /// The metadata of a recording with this layout. Fails if SigMF has no such format.
-pub(super) fn written(layout: &Layout, description: &str) -> Result<String> {
+pub(super) fn written(layout: &SampleLayout, description: &str) -> Result<String> {
     let number = match layout.format {
         SampleFormat::U8 => "u8",
         SampleFormat::I8 => "i8",

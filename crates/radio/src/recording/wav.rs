@@ -4,7 +4,7 @@ use std::io::{self, Read};
 
 use panoply_core::op::signal::SampleFormat;
 
-use super::{Layout, RecordingError, Result};
+use super::{RecordingError, Result, SampleLayout};
 
 /// The largest number of chunks before the samples.
 const CHUNKS_MAX: usize = 1024;
@@ -18,7 +18,7 @@ const EXTENDED: u16 = 0xfffe;
 
 /// Reads the header. Returns the layout and the number of bytes of samples. Afterwards the source
 /// is at the first sample.
-pub(super) fn header(source: &mut impl Read) -> Result<(Layout, Option<u64>)> {
+pub(super) fn header(source: &mut impl Read) -> Result<(SampleLayout, Option<u64>)> {
     let riff: [u8; 12] = exact(source, "the header")?;
     if !(riff.starts_with(b"RIFF") || riff.starts_with(b"RF64")) || &riff[8..] != b"WAVE" {
         let got = riff[..4].escape_ascii().to_string();
@@ -38,7 +38,7 @@ pub(super) fn header(source: &mut impl Read) -> Result<(Layout, Option<u64>)> {
     Err(RecordingError::invalid("chunks before the samples", &format!("up to {CHUNKS_MAX}"), "more"))
 }
 
-fn data_len(layout: Layout, len: u32) -> Result<Option<u64>> {
+fn data_len(layout: SampleLayout, len: u32) -> Result<Option<u64>> {
     // An interrupted writer leaves a length of zero, or of all ones.
     if len == UNKNOWN_LEN || len == 0 {
         return Ok(None);
@@ -50,7 +50,7 @@ fn data_len(layout: Layout, len: u32) -> Result<Option<u64>> {
     }
 }
 
-fn format(source: &mut impl Read, len: u32) -> Result<Layout> {
+fn format(source: &mut impl Read, len: u32) -> Result<SampleLayout> {
     if !(16..=FORMAT_BYTES_MAX).contains(&len) {
         return Err(RecordingError::invalid("bytes of the format", &format!("16 to {FORMAT_BYTES_MAX}"), len));
     }
@@ -77,7 +77,7 @@ fn format(source: &mut impl Read, len: u32) -> Result<Layout> {
             return Err(RecordingError::invalid("samples", "integers of 8, 16, 24 or 32 bits, floats of 32", got));
         }
     };
-    let layout = Layout { channels: channels.into(), ..Layout::real(format, rate.into()) }.check()?;
+    let layout = SampleLayout { channels: channels.into(), ..SampleLayout::real(format, rate.into()) }.check()?;
     match usize::from(word(12)) == layout.frame_bytes() {
         true => Ok(layout),
         false => {
@@ -104,7 +104,7 @@ fn skip(source: &mut impl Read, len: u64) -> Result<()> {
 }
 
 /// The header of a file with `data_bytes` bytes of samples.
-pub(super) fn written(layout: &Layout, data_bytes: u32) -> Vec<u8> {
+pub(super) fn written(layout: &SampleLayout, data_bytes: u32) -> Vec<u8> {
     let tag = if layout.format == SampleFormat::F32 { FLOATS } else { INTEGERS };
     let channels = (layout.frame_bytes() / layout.format.size_bytes()) as u16;
     let (rate, frame) = (layout.rate_hz.round() as u32, layout.frame_bytes() as u16);

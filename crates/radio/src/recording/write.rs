@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use num_complex::Complex32;
 use panoply_core::{DType, Tensor};
 
-use super::{Layout, RecordingError, Result, sigmf, wav};
+use super::{RecordingError, Result, SampleLayout, sigmf, wav};
 
 /// A writer of a recording, block by block: the sink of a pipeline. The recording is complete after
 /// [`Writer::finish`].
 pub struct Writer {
     file: BufWriter<File>,
     path: PathBuf,
-    layout: Layout,
+    layout: SampleLayout,
     kind: Kind,
     bytes: u64,
 }
@@ -29,7 +29,7 @@ enum Kind {
 impl Writer {
     /// Creates a recording by its file name: `.wav`, or `.sigmf-meta` or `.sigmf-data` for both
     /// files of a SigMF recording. Other names get raw samples only.
-    pub fn create(path: &Path, layout: Layout, description: &str) -> Result<Writer> {
+    pub fn create(path: &Path, layout: SampleLayout, description: &str) -> Result<Writer> {
         let layout = layout.check()?;
         let (path, kind) = match path.extension().and_then(|extension| extension.to_str()) {
             Some("wav") => (path.to_owned(), Kind::Wav),
@@ -111,7 +111,7 @@ impl Writer {
     }
 }
 
-fn check_wav(layout: &Layout) -> Result<()> {
+fn check_wav(layout: &SampleLayout) -> Result<()> {
     use panoply_core::op::signal::SampleFormat::{I8, I16Be};
     if matches!(layout.format, I8 | I16Be) {
         return Err(RecordingError::invalid("format", "one that WAV has", layout.format.name()));

@@ -18,13 +18,13 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use panoply_core::clock::Clock;
-use panoply_core::{Backend, Engine, Error, Finished, Item, OpenOptions};
+use panoply_core::{Backend, Engine, Error, FinishedOp, Item, OpenOptions};
 use panoply_lockfree::foreign::{contain, discard, tell};
 use tracing::Level;
 
 use super::flights::Flights;
 use super::landing::Landing;
-use super::visit::{Generation, Interrupted, aside, inside};
+use super::visit::{Generation, Interruption, aside, inside};
 use crate::batcher::Batcher;
 use crate::health::Circuit;
 use crate::lane::{Lane, WorkerState};
@@ -38,7 +38,7 @@ const HUNG_AFTER_MAX: Duration = Duration::from_millis(250);
 
 /// When the driver wants its next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum DriverStep {
     /// At once: this step did something.
     Worked,
     /// Soon: ops are in flight in the engine and none has finished.
@@ -72,7 +72,7 @@ pub(crate) struct Driver {
     pub(super) generation: Arc<Generation>,
     pub(super) batch: Vec<Item>,
     pub(super) batcher: Batcher<Item>,
-    finished: Vec<Finished>,
+    finished: Vec<FinishedOp>,
     last_landed: Option<Instant>,
     /// Since when an answer is overdue.
     overdue_since: Option<Instant>,
@@ -125,21 +125,21 @@ impl Driver {
 
     /// Takes one step. While ops are in flight and none has finished, the engine may wait for up to
     /// `wait_max`.
-    pub(crate) fn step(&mut self, wait_max: Duration) -> Step {
+    pub(crate) fn step(&mut self, wait_max: Duration) -> DriverStep {
         if self.generation.tenure.is_over() {
-            return Step::Exit;
+            return DriverStep::Exit;
         }
         match contain(|| self.take_step(wait_max)) {
             Ok(step) => step,
             Err(message) => {
                 let error = self.panicked(message);
                 let now = self.clock.now();
-                contain(|| self.lose_engine(now, error)).unwrap_or(Step::Worked)
+                contain(|| self.lose_engine(now, error)).unwrap_or(DriverStep::Worked)
             }
         }
     }
 
-    fn take_step(&mut self, wait_max: Duration) -> Step {
+    fn take_step(&mut self, wait_max: Duration) -> DriverStep {
         if self.lane.is_aborting() {
             return self.abort();
         }
@@ -147,7 +147,7 @@ impl Driver {
             return self.end();
         }
         if self.lane.state() == WorkerState::Failed {
-            return Step::Exit;
+            return DriverStep::Exit;
         }
         let now = self.clock.now();
         if self.engine.is_none() {
@@ -162,17 +162,17 @@ impl Driver {
             let reason = "its answers are wrong".to_owned();
             let error = Error::DeviceUnavailable { device: self.lane.info.id, reason };
             if !self.end_op(Lane::tell_tripped) || !self.evacuate(&error) {
-                return Step::Exit;
+                return DriverStep::Exit;
             }
         }
-        let Some(took) = self.take_from_queue(now) else { return Step::Exit };
+        let Some(took) = self.take_from_queue(now) else { return DriverStep::Exit };
         self.take_from_batcher(now);
         let submits = !self.batch.is_empty();
         if submits && let Some(step) = self.submit(now) {
             return step;
         }
         if self.flights.engine_is_idle() {
-            return if took { Step::Worked } else { self.idle() };
+            return if took { DriverStep::Worked } else { self.idle() };
         }
         // Each call has the whole time limit. The submission may have used up time, so the clock is
         // read again.
@@ -181,7 +181,7 @@ impl Driver {
     }
 
     /// The step to take while the engine has nothing to do.
-    fn idle(&mut self) -> Step {
+    fn idle(&mut self) -> DriverStep {
         if self.batcher.is_empty()
             && let Some(step) = self.warm_up()
         {
@@ -190,8 +190,8 @@ impl Driver {
         self.lane.note_idle();
         let look = self.lane.gate.is_ailing().then_some(self.next_look);
         match self.batcher.due().into_iter().chain(look).min() {
-            Some(time) => Step::IdleUntil(time),
-            None => Step::Idle,
+            Some(time) => DriverStep::IdleUntil(time),
+            None => DriverStep::Idle,
         }
     }
 
@@ -201,7 +201,7 @@ impl Driver {
     }
 
     /// Asks the engine about the device's health and memory.
-    fn look(&mut self, now: Instant) -> Option<Step> {
+    fn look(&mut self, now: Instant) -> Option<DriverStep> {
         self.next_look = later(now, self.lane.rules.look_every);
         let Driver { engine: Some(engine), generation, lane, clock, .. } = self else { return None };
         let asked = inside(generation, now, || (engine.health(), engine.memory()));
@@ -222,11 +222,11 @@ impl Driver {
                     tracing::info!(target: "panoply::health", %device, capacity, full);
                 });
             });
-        (!told).then_some(Step::Exit)
+        (!told).then_some(DriverStep::Exit)
     }
 
     /// Compiles the kernels of an op that was meanwhile sent elsewhere.
-    fn warm_up(&mut self) -> Option<Step> {
+    fn warm_up(&mut self) -> Option<DriverStep> {
         let Driver { engine: Some(engine), generation, lane, clock, .. } = self else { return None };
         let (key, op) = lane.warm_ups.next()?;
         let now = clock.now();
@@ -238,19 +238,19 @@ impl Driver {
         // Marked as done even after a replacement: the next driver may then be asked for this op
         // again.
         lane.warm_ups.done(key);
-        let warmed = warmed.and_then(|warmed| warmed.map_err(Interrupted::Panicked));
-        Some(warmed.map_or_else(|interrupted| self.interrupted(now, interrupted), |()| Step::Worked))
+        let warmed = warmed.and_then(|warmed| warmed.map_err(Interruption::Panicked));
+        Some(warmed.map_or_else(|interrupted| self.interrupted(now, interrupted), |()| DriverStep::Worked))
     }
 
-    fn abort(&mut self) -> Step {
-        if self.let_go(&Error::ShuttingDown) && self.refuse_queued() { self.end() } else { Step::Exit }
+    fn abort(&mut self) -> DriverStep {
+        if self.let_go(&Error::ShuttingDown) && self.refuse_queued() { self.end() } else { DriverStep::Exit }
     }
 
-    fn end(&mut self) -> Step {
+    fn end(&mut self) -> DriverStep {
         if self.drop_engine() && self.lane.state() != WorkerState::Failed {
             self.set_state(WorkerState::Stopped, None);
         }
-        Step::Exit
+        DriverStep::Exit
     }
 
     /// Answers every op that waits in the closed lane, or hands it on. Returns false if the driver
@@ -278,11 +278,11 @@ impl Driver {
         aside(&self.generation, self.clock.now(), || call(lane))
     }
 
-    fn open(&mut self, now: Instant) -> Step {
+    fn open(&mut self, now: Instant) -> DriverStep {
         if let Some(not_before) = self.reopen.not_before
             && now < not_before
         {
-            return Step::Until(not_before);
+            return DriverStep::Until(not_before);
         }
         let opened = {
             let Driver { backend, lane, options, clock, generation, .. } = self;
@@ -296,8 +296,8 @@ impl Driver {
         };
         let opened = match opened {
             Ok(opened) => opened,
-            Err(Interrupted::Panicked(message)) => Err(self.panicked(message)),
-            Err(Interrupted::Replaced) => return Step::Exit,
+            Err(Interruption::Panicked(message)) => Err(self.panicked(message)),
+            Err(Interruption::Replaced) => return DriverStep::Exit,
         };
         match opened {
             Ok((engine, objects)) => {
@@ -308,14 +308,14 @@ impl Driver {
                 }
                 // Handles that are the last ones by now drop their recipes here.
                 let stays = self.end_op(|_| discard(objects)) && self.set_state(WorkerState::Ready, None);
-                if stays { Step::Worked } else { Step::Exit }
+                if stays { DriverStep::Worked } else { DriverStep::Exit }
             }
             Err(error) => self.back_off(now, error),
         }
     }
 
     /// Plans the next attempt to open the device, or gives the device up.
-    fn back_off(&mut self, now: Instant, error: Error) -> Step {
+    fn back_off(&mut self, now: Instant, error: Error) -> DriverStep {
         let limits = &self.lane.limits;
         self.reopen.failures_in_a_row += 1;
         if self.reopen.failures_in_a_row > limits.reopen_attempts_max {
@@ -325,18 +325,18 @@ impl Driver {
         let not_before = later(now, doubled.min(limits.reopen_wait_max));
         self.reopen.not_before = Some(not_before);
         let stays = self.set_state(WorkerState::Reopening, Some(error.clone())) && self.evacuate(&error);
-        if stays { Step::Until(not_before) } else { Step::Exit }
+        if stays { DriverStep::Until(not_before) } else { DriverStep::Exit }
     }
 
-    fn give_up(&mut self, error: Error) -> Step {
+    fn give_up(&mut self, error: Error) -> DriverStep {
         if self.set_state(WorkerState::Failed, Some(error)) {
             self.lane.shut();
             self.refuse_queued();
         }
-        Step::Exit
+        DriverStep::Exit
     }
 
-    fn submit(&mut self, now: Instant) -> Option<Step> {
+    fn submit(&mut self, now: Instant) -> Option<DriverStep> {
         let Driver { engine: Some(engine), batch, generation, flights, .. } = self else { return None };
         if let [only] = batch.as_slice() {
             flights.note_alone(only.token);
@@ -353,21 +353,21 @@ impl Driver {
             }
             submitted
         });
-        let submitted = submitted.and_then(|submitted| submitted.map_err(Interrupted::Panicked));
+        let submitted = submitted.and_then(|submitted| submitted.map_err(Interruption::Panicked));
         submitted.err().map(|interrupted| self.interrupted(now, interrupted))
     }
 
-    fn poll(&mut self, now: Instant, wait_max: Duration) -> Step {
-        let Driver { engine: Some(engine), finished, generation, .. } = self else { return Step::Worked };
+    fn poll(&mut self, now: Instant, wait_max: Duration) -> DriverStep {
+        let Driver { engine: Some(engine), finished, generation, .. } = self else { return DriverStep::Worked };
         generation.enter(now);
         let polled = contain(|| engine.poll(finished, wait_max));
-        let delivered = if polled.is_ok() { self.deliver() } else { Delivered::default() };
+        let delivered = if polled.is_ok() { self.deliver() } else { PollResult::default() };
         if !self.generation.tenure.leave() {
-            return Step::Exit;
+            return DriverStep::Exit;
         }
         let under_way = match polled {
             Ok(under_way) => under_way,
-            Err(message) => return self.interrupted(now, Interrupted::Panicked(message)),
+            Err(message) => return self.interrupted(now, Interruption::Panicked(message)),
         };
         if let Some(error) = delivered.lost {
             return self.lose_engine(self.clock.now(), error);
@@ -375,7 +375,7 @@ impl Driver {
         if delivered.tripped {
             let reason = "it fails too often".to_owned();
             if !self.evacuate(&Error::DeviceUnavailable { device: self.lane.info.id, reason }) {
-                return Step::Exit;
+                return DriverStep::Exit;
             }
         }
         if under_way == 0 && !self.flights.engine_is_idle() && self.batch.is_empty() {
@@ -383,7 +383,7 @@ impl Driver {
             return self.lose_engine(now, Error::DeviceFault { device: self.lane.info.id, reason });
         }
         if self.flights.engine_is_idle() {
-            return Step::Worked;
+            return DriverStep::Worked;
         }
         // The device works on its ops in order, so it hangs when the next answer is overdue,
         // however many ops wait.
@@ -392,7 +392,7 @@ impl Driver {
             let after = self.lane.limits.op_time_max;
             return self.lose_engine(now, Error::Timeout { device: self.lane.info.id, after });
         }
-        if delivered.any || !self.batch.is_empty() { Step::Worked } else { Step::InFlight }
+        if delivered.any || !self.batch.is_empty() { DriverStep::Worked } else { DriverStep::InFlight }
     }
 
     /// Whether the device hangs, which has owed an answer since `since`.
@@ -408,9 +408,9 @@ impl Driver {
 
     /// Answers the ops that the engine has finished, and continues those that have another leg. The
     /// driver is inside a call meanwhile.
-    fn deliver(&mut self) -> Delivered {
+    fn deliver(&mut self) -> PollResult {
         if self.finished.is_empty() {
-            return Delivered::default();
+            return PollResult::default();
         }
         let now = self.clock.now();
         let before = self.lane.gate.breaker.circuit();
@@ -441,7 +441,7 @@ impl Driver {
         }
         self.finished = finished;
         let tripped = before == Circuit::Closed && self.lane.gate.breaker.circuit() == Circuit::Open;
-        Delivered { any: true, lost: landing.lost.take(), tripped }
+        PollResult { any: true, lost: landing.lost.take(), tripped }
     }
 
     fn panicked(&self, message: String) -> Error {
@@ -450,10 +450,10 @@ impl Driver {
     }
 
     /// Ends the step of a call that panicked or during which the driver was replaced.
-    fn interrupted(&mut self, now: Instant, interrupted: Interrupted) -> Step {
+    fn interrupted(&mut self, now: Instant, interrupted: Interruption) -> DriverStep {
         match interrupted {
-            Interrupted::Replaced => Step::Exit,
-            Interrupted::Panicked(message) => {
+            Interruption::Replaced => DriverStep::Exit,
+            Interruption::Panicked(message) => {
                 let error = self.panicked(message);
                 self.lose_engine(now, error)
             }
@@ -462,9 +462,9 @@ impl Driver {
 
     /// Answers every op that the engine held with this error, drops the engine, and schedules
     /// opening it again after a wait.
-    fn lose_engine(&mut self, now: Instant, error: Error) -> Step {
+    fn lose_engine(&mut self, now: Instant, error: Error) -> DriverStep {
         self.overdue_since = None;
-        if self.let_go(&error) && self.drop_engine() { self.back_off(now, error) } else { Step::Exit }
+        if self.let_go(&error) && self.drop_engine() { self.back_off(now, error) } else { DriverStep::Exit }
     }
 
     /// Answers every op that the engine holds with this error. Returns false if the driver was
@@ -490,7 +490,7 @@ impl Driver {
 
 /// The result of one poll of the engine.
 #[derive(Default)]
-struct Delivered {
+struct PollResult {
     any: bool,
     /// The loss of the device, if an op reported it.
     lost: Option<Error>,

@@ -14,9 +14,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::Times;
-use crate::lane::{Leg, OpAnswer, OpTicket, Task};
+use crate::lane::{OpAnswer, OpRequest, OpStage, OpTicket};
 
-pub(crate) type FlightTable = panoply_lockfree::flight_table::FlightTable<Task, OpAnswer>;
+pub(crate) type FlightTable = panoply_lockfree::flight_table::FlightTable<OpRequest, OpAnswer>;
 
 /// The worker's side of the table.
 pub(crate) struct Flights {
@@ -45,7 +45,7 @@ struct Use {
 #[derive(Clone, Copy)]
 pub(crate) struct Flight {
     pub(crate) times: Times,
-    pub(crate) leg: Leg,
+    pub(crate) leg: OpStage,
     /// Whether the engine has the op; otherwise the op waits to be joined with others.
     pub(crate) submitted: bool,
     /// Whether the engine had nothing else to do when it got the op.
@@ -60,12 +60,12 @@ impl Flight {
     /// The record of an op that the engine is about to get.
     pub(crate) fn new(now: Instant) -> Flight {
         let times = Times { accepted: now, submitted: now };
-        Flight { times, leg: Leg::Run, submitted: true, alone: false, session: false, service_ns: 0.0 }
+        Flight { times, leg: OpStage::Run, submitted: true, alone: false, session: false, service_ns: 0.0 }
     }
 }
 
 /// An op that has landed.
-pub(crate) struct Landed {
+pub(crate) struct LandedOp {
     /// `None` if the supervisor has answered the op meanwhile.
     pub(crate) ticket: Option<OpTicket>,
     pub(crate) flight: Flight,
@@ -120,7 +120,7 @@ impl Flights {
     }
 
     /// Takes out the op of this token. `None` for a token that the engine does not hold.
-    pub(crate) fn land(&mut self, token: u64) -> Option<Landed> {
+    pub(crate) fn land(&mut self, token: u64) -> Option<LandedOp> {
         let (number, index) = ((token >> 32) as u32, token as u32);
         let holds = |entry: &&mut Use| entry.active && entry.number == number && entry.flight.submitted;
         let entry = self.uses.get_mut(index as usize).filter(holds)?;
@@ -128,7 +128,7 @@ impl Flights {
         let flight = entry.flight;
         self.expected_ns = self.expected_ns.saturating_sub(flight.service_ns as u64);
         self.free.push(index);
-        Some(Landed { ticket: self.table.take(index as usize), flight })
+        Some(LandedOp { ticket: self.table.take(index as usize), flight })
     }
 
     /// Notes that the engine gets an op that was held back.

@@ -11,9 +11,9 @@ use panoply_lockfree::foreign::discard;
 
 use super::driver::Driver;
 use super::flights::Flight;
-use super::visit::{Interrupted, inside};
+use super::visit::{Interruption, inside};
 use crate::health::Mark;
-use crate::lane::{Lane, Leg, OpTicket, Task, task};
+use crate::lane::{Lane, OpRequest, OpStage, OpTicket, task};
 use crate::options::{Goal, Priority};
 
 /// The predicted work, in nanoseconds, above which an engine gets no further op. An op that still
@@ -96,7 +96,7 @@ impl Driver {
         }
         let Some((op, leg)) = task.next_item(id, device) else { return self.refuse_stray(ticket) };
         let key = if holds && joins(task) { op.batch_key() } else { None };
-        if task.session && leg == Leg::Run {
+        if task.session && leg == OpStage::Run {
             watch(&self.lane, &op);
         }
         self.take_off(ticket, op, leg, key, now);
@@ -121,23 +121,23 @@ impl Driver {
             }
             (keep.then(|| op.clone()), if joins { op.batch_key() } else { None })
         });
-        if matches!(told, Err(Interrupted::Replaced)) {
+        if matches!(told, Err(Interruption::Replaced)) {
             return false;
         }
         // A shutdown may have answered it.
         let landed = self.flights.land(token).and_then(|landed| landed.ticket);
         let Some(mut ticket) = landed else { return self.end_op(|_| discard((op, told.ok()))) };
         let (item, leg, key, back) = match told {
-            Ok((copy, key)) if runs => (op, Leg::Run, key, copy),
-            Ok((Some(transfer), _)) => (transfer, Leg::Fetch, None, Some(op)),
-            Err(Interrupted::Panicked(panic)) => {
+            Ok((copy, key)) if runs => (op, OpStage::Run, key, copy),
+            Ok((Some(transfer), _)) => (transfer, OpStage::Fetch, None, Some(op)),
+            Err(Interruption::Panicked(panic)) => {
                 let error = Error::invalid("op", "a description without a panic", panic);
                 return self.end_op(|lane| {
                     lane.fail(ticket, error);
                     discard(op);
                 });
             }
-            Ok((None, _)) | Err(Interrupted::Replaced) => {
+            Ok((None, _)) | Err(Interruption::Replaced) => {
                 return self.refuse_stray(ticket) && self.end_op(|_| discard(op));
             }
         };
@@ -149,11 +149,11 @@ impl Driver {
     }
 
     /// Records an op as held by the engine, or as held back until other ops have joined it.
-    fn take_off(&mut self, mut ticket: OpTicket, op: Op, leg: Leg, key: Option<BatchKey>, now: Instant) {
+    fn take_off(&mut self, mut ticket: OpTicket, op: Op, leg: OpStage, key: Option<BatchKey>, now: Instant) {
         let mut flight = Flight { leg, submitted: key.is_none(), ..Flight::new(now) };
         if let Some(task) = ticket.question_mut() {
             flight.times.accepted = task.accepted;
-            flight.session = leg == Leg::Run && task.session;
+            flight.session = leg == OpStage::Run && task.session;
             flight.service_ns = task.load_ns as f32;
         }
         let item = Item { token: self.flights.take_off(ticket, flight), op };
@@ -199,7 +199,7 @@ fn send_away(lane: &Lane, mut ticket: OpTicket, cause: &Error, now: Instant) {
 }
 
 /// Whether an op may wait for others to join it.
-fn joins(task: &Task) -> bool {
+fn joins(task: &OpRequest) -> bool {
     task.wishes.goal != Goal::Latency && task.wishes.priority != Priority::Urgent
 }
 

@@ -6,16 +6,16 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use panoply_core::op::compute::{ComputeOp, Transfer};
-use panoply_core::{DeviceId, Error, Finished, Location, Op, Outcome, PartRef, Report, Result, Tensor, Value};
+use panoply_core::{DeviceId, Error, FinishedOp, Location, Op, Outcome, PartRef, Report, Result, Tensor, Value};
 use panoply_lockfree::foreign::{contain, discard, tell};
 use panoply_lockfree::wakes::Caller;
 
 use super::Times;
-use super::flights::{Flight, Flights, Landed};
+use super::flights::{Flight, Flights, LandedOp};
 use super::visit::Generation;
 use crate::health::Mark;
 use crate::lane::task::{Forecast, stands_for, transfer_to_host};
-use crate::lane::{Lane, Leg, OpTicket, Task};
+use crate::lane::{Lane, OpRequest, OpStage, OpTicket};
 use crate::learned::model::{Label, Sample};
 use crate::time::nanoseconds;
 
@@ -44,25 +44,25 @@ pub(super) struct Landing<'a> {
 }
 
 /// The measurements that one op adds to the models.
-struct Lesson {
+struct OpMeasurement {
     forecast: Forecast,
     sample: Sample,
     ran_ns: f32,
-    transfer: Option<Crossing>,
+    transfer: Option<TransferMeasurement>,
 }
 
 /// Bytes that were copied between the host and the device, and how long that took.
-struct Crossing {
+struct TransferMeasurement {
     to_host: bool,
     bytes: f32,
     time_ns: f32,
 }
 
 /// An op with its answer.
-type Answered = (OpTicket, Result<Value>, Report);
+type AnsweredOp = (OpTicket, Result<Value>, Report);
 
 /// An op that goes on at the same engine.
-pub(super) type Onward = (OpTicket, Op, Flight);
+pub(super) type ContinuedOp = (OpTicket, Op, Flight);
 
 impl Landing<'_> {
     /// Starts to handle ops that landed together. They share the time since the ops before them
@@ -70,7 +70,7 @@ impl Landing<'_> {
     pub(super) fn new<'a>(
         lane: &'a Arc<Lane>,
         flights: &Flights,
-        finished: &[Finished],
+        finished: &[FinishedOp],
         last_landed: Option<Instant>,
         now: Instant,
         caller: Option<Caller>,
@@ -92,15 +92,15 @@ impl Landing<'_> {
     }
 
     /// Answers one op, or returns the next leg that the engine has to run for it.
-    pub(super) fn receive(&mut self, landed: Landed, mut done: Finished) -> Option<Onward> {
+    pub(super) fn receive(&mut self, landed: LandedOp, mut done: FinishedOp) -> Option<ContinuedOp> {
         if let Err(error @ Error::DeviceLost { .. }) = &done.result {
             self.lost = Some(error.clone());
         }
         let (mut ticket, flight) = (landed.ticket?, landed.flight);
-        if flight.leg == Leg::Run {
+        if flight.leg == OpStage::Run {
             self.check(ticket.question_mut()?, &mut done);
         }
-        if flight.leg == Leg::Run
+        if flight.leg == OpStage::Run
             && let Ok(value) = &done.result
         {
             self.lane.objects.note(value);
@@ -125,7 +125,7 @@ impl Landing<'_> {
             }
         }
         match done.result {
-            Err(error) if flight.leg == Leg::Fetch => {
+            Err(error) if flight.leg == OpStage::Fetch => {
                 let task = ticket.question_mut()?;
                 self.lane.settle(task, Mark::Failure, self.now);
                 match task.begin_parts_again(self.lane.info.id, &error) {
@@ -143,7 +143,7 @@ impl Landing<'_> {
     }
 
     /// Turns a wrong answer into an error: no caller may receive an output that its op cannot have.
-    fn check(&self, task: &Task, done: &mut Finished) {
+    fn check(&self, task: &OpRequest, done: &mut FinishedOp) {
         let Ok(value) = &done.result else { return };
         // The task's own copy, if it has one, is more trustworthy than the op that the engine hands
         // back.
@@ -154,11 +154,11 @@ impl Landing<'_> {
     }
 
     /// The next stop of an op that makes several.
-    fn go_on(&mut self, mut ticket: OpTicket, flight: Flight, done: Finished) -> Option<Onward> {
+    fn go_on(&mut self, mut ticket: OpTicket, flight: Flight, done: FinishedOp) -> Option<ContinuedOp> {
         let device = self.lane.info.id;
         let task = ticket.question_mut()?;
         let next = match flight.leg {
-            Leg::Fetch => {
+            OpStage::Fetch => {
                 self.note_transfer(task, &flight, &done);
                 // The op's description of its parts may be foreign code, and a panic there affects
                 // this op alone.
@@ -176,12 +176,12 @@ impl Landing<'_> {
                     }
                 }
             }
-            Leg::Run => {
+            OpStage::Run => {
                 let report = self.report(task, flight.times, &done);
                 task.history().output = done.result.ok().map(|value| (value, Box::new(report)));
                 next_delivery(task)
             }
-            Leg::Deliver => {
+            OpStage::Deliver => {
                 self.note_transfer(task, &flight, &done);
                 let before = outputs_away(task);
                 if let Ok(Value::Tensor(delivered)) = done.result {
@@ -211,13 +211,13 @@ impl Landing<'_> {
 
     /// Ends an op whose part did not arrive although the engine said so. Otherwise the part would
     /// be fetched again for ever.
-    fn astray(&self, ticket: OpTicket, expected: &'static str) -> Option<Onward> {
+    fn astray(&self, ticket: OpTicket, expected: &'static str) -> Option<ContinuedOp> {
         let reason = format!("its transfer brought something else than {expected}");
         self.end(ticket, Error::DeviceFault { device: self.lane.info.id, reason })
     }
 
     /// Ends an op on its way with an error.
-    fn end(&self, mut ticket: OpTicket, error: Error) -> Option<Onward> {
+    fn end(&self, mut ticket: OpTicket, error: Error) -> Option<ContinuedOp> {
         if let Some(task) = ticket.question_mut() {
             self.lane.settle(task, Mark::Failure, self.now);
         }
@@ -267,7 +267,7 @@ impl Landing<'_> {
     /// Whether the answer to this op must be compared. An op may have come here from the lane that
     /// it was chosen for, so this is checked again: the processor's answers are not compared, and
     /// neither are those of graphs that ran in parts.
-    fn is_compared(&self, task: &Task) -> bool {
+    fn is_compared(&self, task: &OpRequest) -> bool {
         let in_parts = || task.history.as_ref().is_some_and(|history| history.parts.is_some());
         task.verify && !self.lane.info.is_processor() && !in_parts()
     }
@@ -275,7 +275,7 @@ impl Landing<'_> {
     /// Queues an answer for comparison with another device's. Returns the answer if there is no
     /// room for it.
     #[cold]
-    fn hold_back(&self, ticket: OpTicket, result: Result<Value>, report: Report) -> Option<Answered> {
+    fn hold_back(&self, ticket: OpTicket, result: Result<Value>, report: Report) -> Option<AnsweredOp> {
         match result {
             Ok(value) => match self.lane.hold_back(ticket, value, report, self.now) {
                 Ok(()) => None,
@@ -320,7 +320,7 @@ impl Landing<'_> {
         }
     }
 
-    fn report(&self, task: &Task, times: Times, done: &Finished) -> Report {
+    fn report(&self, task: &OpRequest, times: Times, done: &FinishedOp) -> Report {
         Report {
             device: self.lane.info.id,
             queued: times.submitted.saturating_duration_since(times.accepted),
@@ -339,7 +339,7 @@ impl Landing<'_> {
     }
 
     /// The lesson of an op that ran.
-    fn lesson(&self, forecast: &Forecast, flight: &Flight, done: &Finished) -> Lesson {
+    fn lesson(&self, forecast: &Forecast, flight: &Flight, done: &FinishedOp) -> OpMeasurement {
         let lane = self.lane;
         let ran_ns = nanoseconds(self.now.saturating_duration_since(flight.times.submitted)) as f32;
         let told_ns = done.transferred.map(|time| nanoseconds(time) as f32);
@@ -361,13 +361,13 @@ impl Landing<'_> {
         let output_bytes = done.result.as_ref().map_or(0, Value::len_bytes);
         let sample = Sample { run_ns, service_ns, output_bytes: output_bytes as f32 };
         let transfer = crossing(flight, done, told_ns, ran_ns);
-        Lesson { forecast: *forecast, sample, ran_ns, transfer }
+        OpMeasurement { forecast: *forecast, sample, ran_ns, transfer }
     }
 
     /// Adds a lesson to the router's models.
-    fn teach(&self, lesson: &Lesson, op: &Op) {
+    fn teach(&self, lesson: &OpMeasurement, op: &Op) {
         let (lane, forecast) = (self.lane, &lesson.forecast);
-        if let Some(Crossing { to_host, bytes, time_ns }) = lesson.transfer {
+        if let Some(TransferMeasurement { to_host, bytes, time_ns }) = lesson.transfer {
             let link = if to_host { &lane.links.down } else { &lane.links.up };
             link.learn(bytes, time_ns);
         }
@@ -379,7 +379,7 @@ impl Landing<'_> {
     }
 
     /// Learns from a transfer to the host, and adds it to the op's history.
-    fn note_transfer(&self, task: &mut Task, flight: &Flight, done: &Finished) {
+    fn note_transfer(&self, task: &mut OpRequest, flight: &Flight, done: &FinishedOp) {
         let bytes = done.result.as_ref().map_or(0, Value::len_bytes);
         let took = done.transferred.unwrap_or(self.now.saturating_duration_since(flight.times.submitted));
         self.lane.links.down.learn(bytes as f32, nanoseconds(took) as f32);
@@ -391,18 +391,18 @@ impl Landing<'_> {
 
 /// The bytes that crossed a link for an op, and in what time. A copy to the host has its bytes on
 /// the way down; every other op has its inputs on the way up.
-fn crossing(flight: &Flight, done: &Finished, told_ns: Option<f32>, ran_ns: f32) -> Option<Crossing> {
+fn crossing(flight: &Flight, done: &FinishedOp, told_ns: Option<f32>, ran_ns: f32) -> Option<TransferMeasurement> {
     let copy = match &done.op {
         Op::Compute(ComputeOp::Transfer(Transfer { to, .. })) => Some(*to),
         _ => None,
     };
     let untold = copy.is_some() && flight.alone && done.bytes_moved >= UNTOLD_COPY_BYTES_MIN;
     let time_ns = told_ns.or(untold.then_some(ran_ns))?;
-    Some(Crossing { to_host: copy == Some(Location::Host), bytes: done.bytes_moved as f32, time_ns })
+    Some(TransferMeasurement { to_host: copy == Some(Location::Host), bytes: done.bytes_moved as f32, time_ns })
 }
 
 /// Puts an input that was copied to the host into its op. Returns false if the input is not there.
-fn arrive(task: &mut Task, device: DeviceId, done: &Finished) -> bool {
+fn arrive(task: &mut OpRequest, device: DeviceId, done: &FinishedOp) -> bool {
     let before = task.inputs_on(device);
     if let Ok(Value::Tensor(fetched)) = &done.result {
         task.put_input(device, fetched);
@@ -411,7 +411,7 @@ fn arrive(task: &mut Task, device: DeviceId, done: &Finished) -> bool {
 }
 
 /// How many parts of the output are not on the host.
-fn outputs_away(task: &Task) -> usize {
+fn outputs_away(task: &OpRequest) -> usize {
     let output = task.history.as_ref().and_then(|history| history.output.as_ref());
     let away = |part: &PartRef<'_>| part.object().is_none() && part.location() != Location::Host;
     output.map_or(0, |(value, _)| value.parts().filter(away).count())
@@ -419,7 +419,7 @@ fn outputs_away(task: &Task) -> usize {
 
 /// The transfer that brings the next part of the output to the host. `None` if all of it is there,
 /// or may stay on the device.
-fn next_delivery(task: &mut Task) -> Option<(Op, Leg)> {
+fn next_delivery(task: &mut OpRequest) -> Option<(Op, OpStage)> {
     if !task.wishes.to_host {
         return None;
     }
@@ -430,11 +430,11 @@ fn next_delivery(task: &mut Task) -> Option<(Op, Leg)> {
         PartRef::Bytes(bytes) => bytes.to_tensor().ok()?,
         PartRef::Object(_) | PartRef::Sink(_) => return None,
     };
-    Some((transfer_to_host(&away)?, Leg::Deliver))
+    Some((transfer_to_host(&away)?, OpStage::Deliver))
 }
 
 /// Replaces a part of the output on the device by its copy on the host.
-fn put_output(task: &mut Task, delivered: Tensor) {
+fn put_output(task: &mut OpRequest, delivered: Tensor) {
     let Some((value, report)) = task.history().output.take() else { return };
     let mut delivered = Some(delivered);
     let value = value.try_map(|tensor| {

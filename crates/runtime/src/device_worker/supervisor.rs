@@ -27,8 +27,8 @@ use panoply_lockfree::foreign::contain;
 use panoply_lockfree::slot::slot;
 use panoply_placement::affinity::{pin_current, sleep_precisely};
 
-use super::driver::{Driver, Opener, Step};
-use super::vigil::{Look, Vigil};
+use super::driver::{Driver, DriverStep, Opener};
+use super::vigil::{DriverObservation, SupervisorLook};
 use super::visit::Generation;
 use crate::errands::{Errand, Errands};
 use crate::lane::{Lane, OpTicket, WorkerState};
@@ -46,11 +46,11 @@ const ABORT_GRACE: Duration = Duration::from_millis(500);
 
 /// Supervises every device worker of a runtime.
 pub(crate) struct Supervisor {
-    shared: Arc<Shared>,
+    shared: Arc<SharedSupervisor>,
     watch: Option<Thread>,
 }
 
-struct Shared {
+struct SharedSupervisor {
     owner: Owner,
     process: Process,
     errands: Arc<Errands>,
@@ -58,13 +58,13 @@ struct Shared {
     turn: Mutex<()>,
     posts: Mutex<Vec<Post>>,
     /// Other things to look at as often as at the workers.
-    others: Mutex<Vec<OtherLook>>,
+    others: Mutex<Vec<LookCallback>>,
     stop: (Mutex<bool>, Condvar),
     epoch: Instant,
 }
 
 /// A callback that looks at something at a given time.
-type OtherLook = Box<dyn Fn(Instant) + Send>;
+type LookCallback = Box<dyn Fn(Instant) + Send>;
 
 /// One device worker as the supervisor sees it.
 struct Post {
@@ -72,9 +72,9 @@ struct Post {
     opener: Opener,
     cpus: Option<CpuSet>,
     /// `None` once the device was given up.
-    current: Option<Hand>,
+    current: Option<WorkerThread>,
     /// Threads that are stuck, until they return.
-    stuck: Vec<Hand>,
+    stuck: Vec<WorkerThread>,
     /// Replacements in a row without a completed op in between.
     strikes: u32,
     /// Ops completed at the last replacement.
@@ -82,10 +82,10 @@ struct Post {
 }
 
 /// A thread, and the shared state of its driver.
-struct Hand {
+struct WorkerThread {
     generation: Arc<Generation>,
     thread: Thread,
-    vigil: Vigil,
+    vigil: DriverObservation,
 }
 
 /// Why a lane was not opened again.
@@ -108,7 +108,7 @@ pub struct Shutdown {
 
 impl Supervisor {
     pub(crate) fn new(owner: Owner, errands: Arc<Errands>) -> Supervisor {
-        Supervisor { shared: Arc::new(Shared::new(owner, errands)), watch: None }
+        Supervisor { shared: Arc::new(SharedSupervisor::new(owner, errands)), watch: None }
     }
 
     /// Starts a worker for a lane, on these CPUs, and returns at once. The lane's state shows when
@@ -177,7 +177,7 @@ impl Supervisor {
     }
 
     /// Adds a callback that is called as often as the workers are looked at.
-    pub(crate) fn watch_too(&self, look: OtherLook) {
+    pub(crate) fn watch_too(&self, look: LookCallback) {
         self.shared.others.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(look);
     }
 
@@ -197,8 +197,8 @@ impl Supervisor {
         }
         self.stop_watching();
         let posts = std::mem::take(&mut *self.shared.lock_posts());
-        let left: Vec<(Shutdown, Left)> = posts.into_iter().map(Post::leave).collect();
-        let (left, found): (Vec<Shutdown>, Vec<Left>) = left.into_iter().unzip();
+        let left: Vec<(Shutdown, LeftoverOps)> = posts.into_iter().map(Post::leave).collect();
+        let (left, found): (Vec<Shutdown>, Vec<LeftoverOps>) = left.into_iter().unzip();
         found.into_iter().for_each(|found| found.settle(&errands));
         left.into_iter().fold(Shutdown { drained, threads_left: 0 }, |sum, left| Shutdown {
             drained: sum.drained && left.drained,
@@ -224,11 +224,11 @@ impl Drop for Supervisor {
     }
 }
 
-impl Shared {
-    fn new(owner: Owner, errands: Arc<Errands>) -> Shared {
+impl SharedSupervisor {
+    fn new(owner: Owner, errands: Arc<Errands>) -> SharedSupervisor {
         let stop = (Mutex::new(false), Condvar::new());
         let (posts, others) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
-        Shared {
+        SharedSupervisor {
             owner,
             process: Process::current(),
             errands,
@@ -244,7 +244,7 @@ impl Shared {
         self.posts.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    fn spawn(&self, lane: &Arc<Lane>, opener: &Opener, cpus: &Option<CpuSet>) -> Result<Hand, Error> {
+    fn spawn(&self, lane: &Arc<Lane>, opener: &Opener, cpus: &Option<CpuSet>) -> Result<WorkerThread, Error> {
         // The driver never leaves its thread; only the part that the supervisor may see is sent
         // back.
         let (ticket, mut receiver) = slot(());
@@ -265,7 +265,9 @@ impl Shared {
         let reason = "its thread ended at once".to_owned();
         let ended = Error::DeviceUnavailable { device: lane.info.id, reason };
         match receiver.wait_for(self.process, None, 0) {
-            Ok(generation) => Ok(Hand { generation: generation.ok_or(ended)?, thread, vigil: Vigil::default() }),
+            Ok(generation) => {
+                Ok(WorkerThread { generation: generation.ok_or(ended)?, thread, vigil: DriverObservation::default() })
+            }
             Err(_) => Err(self.process.refusal("the runtime")),
         }
     }
@@ -282,7 +284,7 @@ impl Shared {
             if !*stopped {
                 drop(stopped);
                 // A panic in one look must not prevent the next.
-                let look = Look::new(last, Instant::now(), wait);
+                let look = SupervisorLook::new(last, Instant::now(), wait);
                 let _ = contain(|| self.look(look));
                 last = look.now;
                 stopped = self.stop.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -297,18 +299,19 @@ impl Shared {
     }
 
     /// Looks at every worker once.
-    fn look(&self, look: Look) {
+    fn look(&self, look: SupervisorLook) {
         let _turn = self.turn.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let found: Vec<Found> = self.lock_posts().iter_mut().filter_map(|post| self.look_at(post, look)).collect();
+        let found: Vec<WorkerFault> =
+            self.lock_posts().iter_mut().filter_map(|post| self.look_at(post, look)).collect();
         found.into_iter().for_each(|found| found.settle(&self.errands));
         let others = self.others.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         others.iter().for_each(|other| other(look.now));
     }
 
-    fn look_at(&self, post: &mut Post, look: Look) -> Option<Found> {
+    fn look_at(&self, post: &mut Post, look: SupervisorLook) -> Option<WorkerFault> {
         let limit = post.lane.limits.op_time_max;
         let device = post.lane.info.id;
-        let mut found = Found {
+        let mut found = WorkerFault {
             lane: Arc::clone(&post.lane),
             error: Error::Timeout { device, after: limit },
             tickets: post.sweep(),
@@ -326,7 +329,7 @@ impl Shared {
     }
 
     /// Replaces a driver that is gone by a new one, or gives the device up.
-    fn replace(&self, post: &mut Post, found: &mut Found) {
+    fn replace(&self, post: &mut Post, found: &mut WorkerFault) {
         let limits = &post.lane.limits;
         let completed = post.lane.counts.completed.load(Ordering::Relaxed);
         post.strikes = if completed == post.completed { post.strikes.saturating_add(1) } else { 1 };
@@ -356,7 +359,7 @@ impl Shared {
     /// replaced. Returns at once in a fork, even one that happens meanwhile.
     fn wait_for_threads(&self, time_max: Duration) -> bool {
         let running = |post: &Post| {
-            let busy = |hand: &Hand| !hand.thread.is_current() && !hand.has_left();
+            let busy = |hand: &WorkerThread| !hand.thread.is_current() && !hand.has_left();
             post.current.as_ref().is_some_and(busy)
         };
         let posts = || process::lock(&self.posts, self.process);
@@ -366,7 +369,7 @@ impl Shared {
     }
 }
 
-impl Hand {
+impl WorkerThread {
     /// Whether the thread has ended in good order.
     fn has_left(&self) -> bool {
         self.thread.is_finished() && self.generation.tenure.has_ended()
@@ -388,7 +391,7 @@ impl Hand {
 impl Post {
     /// Whether its lane was replaced and none of its threads is left.
     fn is_over(&self) -> bool {
-        let left = self.current.as_ref().is_none_or(Hand::has_left);
+        let left = self.current.as_ref().is_none_or(WorkerThread::has_left);
         self.lane.is_replaced() && left && self.stuck.is_empty()
     }
 
@@ -407,7 +410,7 @@ impl Post {
     }
 
     /// Releases the threads. The caller must answer the ops that they left behind.
-    fn leave(mut self) -> (Shutdown, Left) {
+    fn leave(mut self) -> (Shutdown, LeftoverOps) {
         let mut tickets = self.sweep();
         let orphaned = self.current.as_ref().is_some_and(|hand| !hand.has_left());
         let running = self.current.as_ref().is_some_and(|hand| !hand.thread.is_finished());
@@ -420,21 +423,21 @@ impl Post {
             None => {}
         }
         let shutdown = Shutdown { drained: !orphaned, threads_left: usize::from(running) + self.stuck.len() };
-        (shutdown, Left { lane: self.lane, tickets, orphaned })
+        (shutdown, LeftoverOps { lane: self.lane, tickets, orphaned })
     }
 }
 
 /// The ops that an ended worker left behind.
-struct Left {
+struct LeftoverOps {
     lane: Arc<Lane>,
     tickets: Vec<OpTicket>,
     /// Whether no thread takes ops out of the lane any more.
     orphaned: bool,
 }
 
-impl Left {
+impl LeftoverOps {
     fn settle(self, errands: &Errands) {
-        let Left { lane, tickets, orphaned } = self;
+        let LeftoverOps { lane, tickets, orphaned } = self;
         errands.drop_all(tickets.into_iter().map(|ticket| lane.end(ticket, Error::ShuttingDown)));
         if orphaned {
             errands.drop_all(lane.end_queued());
@@ -446,7 +449,7 @@ impl Left {
 }
 
 /// The result of a look at one worker. It is handled after the lock is released.
-struct Found {
+struct WorkerFault {
     lane: Arc<Lane>,
     error: Error,
     tickets: Vec<OpTicket>,
@@ -454,15 +457,15 @@ struct Found {
     state: Option<WorkerState>,
 }
 
-impl Found {
-    fn take(&mut self, hand: &Option<Hand>) {
+impl WorkerFault {
+    fn take(&mut self, hand: &Option<WorkerThread>) {
         if let Some(hand) = hand {
             hand.generation.empty(&mut self.tickets);
         }
     }
 
     fn settle(self, errands: &Errands) {
-        let Found { lane, error, tickets, state } = self;
+        let WorkerFault { lane, error, tickets, state } = self;
         let news = match state {
             // A driver that gave the device up has already stored the reason.
             Some(WorkerState::Failed) if lane.state() == WorkerState::Failed => false,
@@ -489,12 +492,12 @@ fn drive(mut driver: Driver) {
     let (lane, generation) = (driver.lane(), driver.generation());
     loop {
         match driver.step(POLL_WAIT_MAX) {
-            Step::Worked => {}
-            Step::InFlight => std::hint::spin_loop(),
-            Step::Idle => lane.sleeper.sleep(None, || lane.has_news()),
-            Step::IdleUntil(time) => lane.sleeper.sleep(Some(time), || lane.has_news()),
-            Step::Until(time) => lane.sleeper.sleep(Some(time), || lane.is_aborting() || lane.is_finished()),
-            Step::Exit => break,
+            DriverStep::Worked => {}
+            DriverStep::InFlight => std::hint::spin_loop(),
+            DriverStep::Idle => lane.sleeper.sleep(None, || lane.has_news()),
+            DriverStep::IdleUntil(time) => lane.sleeper.sleep(Some(time), || lane.has_news()),
+            DriverStep::Until(time) => lane.sleeper.sleep(Some(time), || lane.is_aborting() || lane.is_finished()),
+            DriverStep::Exit => break,
         }
     }
     drop(driver);
@@ -515,7 +518,7 @@ mod tests {
         let lane = Arc::new(lane(backend.discover().unwrap().remove(0)));
         let (options, clock) = (panoply_core::OpenOptions::default(), Arc::new(SystemClock));
         let owner = Owner::new();
-        let shared = Shared::new(owner, Arc::new(Errands::new(owner)));
+        let shared = SharedSupervisor::new(owner, Arc::new(Errands::new(owner)));
         let opener = Opener { backend, options, clock };
         // A driver whose thread ended without notice, with one op inside its engine and another in
         // its queue.
@@ -527,12 +530,12 @@ mod tests {
         lane.put_state(WorkerState::Ready, None);
         let thread = threads::spawn("dies".to_owned(), || std::panic::resume_unwind(Box::new("it died"))).unwrap();
         assert!(thread.ends_within(Duration::from_secs(10)));
-        let current = Some(Hand { generation, thread, vigil: Vigil::default() });
+        let current = Some(WorkerThread { generation, thread, vigil: DriverObservation::default() });
         let (cpus, stuck, strikes, completed) = (None, Vec::new(), 0, 0);
         let post = Post { lane: Arc::clone(&lane), opener, cpus, current, stuck, strikes, completed };
         shared.lock_posts().push(post);
         assert!(!shared.wait_for_threads(Duration::from_millis(1)), "a dead thread has drained nothing");
-        shared.look(Look::new(shared.epoch, Instant::now(), LOOK_EVERY_MAX));
+        shared.look(SupervisorLook::new(shared.epoch, Instant::now(), LOOK_EVERY_MAX));
         let answer = first.poll(&Context::from_waker(Waker::noop()));
         let panicked = |error: &Error| matches!(error, Error::EnginePanicked { message, .. } if message == "it died");
         assert!(matches!(&answer, Poll::Ready(Some(Err(error))) if panicked(error)), "{answer:?}");

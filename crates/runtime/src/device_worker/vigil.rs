@@ -19,32 +19,32 @@ const LATE_MAX: u32 = 2;
 
 /// One look of a supervisor.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Look {
+pub(super) struct SupervisorLook {
     last: Instant,
     pub(super) now: Instant,
     /// How long the supervisor was held up since the last look.
     held_up: Duration,
 }
 
-impl Look {
+impl SupervisorLook {
     /// A look at `now`, after the look at `last` and a planned wait of `wait`.
-    pub(super) fn new(last: Instant, now: Instant, wait: Duration) -> Look {
+    pub(super) fn new(last: Instant, now: Instant, wait: Duration) -> SupervisorLook {
         let held_up = now.saturating_duration_since(last).saturating_sub(wait.saturating_mul(LATE_MAX));
-        Look { last, now, held_up }
+        SupervisorLook { last, now, held_up }
     }
 }
 
 /// A supervisor's observations of one driver.
 #[derive(Debug, Default)]
-pub(super) struct Vigil {
+pub(super) struct DriverObservation {
     /// The call that the driver was inside at the last look, and how long it had lasted.
     seen: Option<(u64, Duration)>,
 }
 
-impl Vigil {
+impl DriverObservation {
     /// Replaces the driver if it is stuck, and returns whether it did. The caller must then empty
     /// its table of flights, and repeat this until its thread has ended.
-    pub(super) fn replaces(&mut self, generation: &Generation, look: Look, inside_max: Duration) -> bool {
+    pub(super) fn replaces(&mut self, generation: &Generation, look: SupervisorLook, inside_max: Duration) -> bool {
         let Some(word) = generation.tenure.entered() else {
             self.seen = None;
             return false;
@@ -74,13 +74,13 @@ mod tests {
     /// `between` is called before each look.
     fn stuck_at(looks: &[u64], between: impl Fn(&Generation, u64)) -> Option<u64> {
         let epoch = Instant::now();
-        let (generation, mut vigil) = (Generation::new(4, epoch), Vigil::default());
+        let (generation, mut vigil) = (Generation::new(4, epoch), DriverObservation::default());
         generation.enter(epoch);
         let mut last = epoch;
         for &ms in looks {
             let now = epoch + Duration::from_millis(ms);
             between(&generation, ms);
-            if vigil.replaces(&generation, Look::new(last, now, EVERY), LIMIT) {
+            if vigil.replaces(&generation, SupervisorLook::new(last, now, EVERY), LIMIT) {
                 assert!(generation.tenure.is_over());
                 return Some(ms);
             }

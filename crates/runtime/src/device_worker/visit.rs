@@ -22,7 +22,7 @@ pub(crate) struct Generation {
 }
 
 /// Why a call into foreign code returned no result.
-pub(super) enum Interrupted {
+pub(super) enum Interruption {
     /// It panicked, with this message.
     Panicked(String),
     /// The driver was replaced meanwhile.
@@ -72,17 +72,17 @@ impl Generation {
 
 /// [`inside`] for a call that returns nothing. Returns false if the driver was replaced meanwhile.
 pub(super) fn aside(generation: &Generation, now: Instant, call: impl FnOnce()) -> bool {
-    !matches!(inside(generation, now, call), Err(Interrupted::Replaced))
+    !matches!(inside(generation, now, call), Err(Interruption::Replaced))
 }
 
 /// Calls foreign code. A panic becomes its message, and the supervisor sees how long the call
 /// lasts.
-pub(super) fn inside<T>(generation: &Generation, now: Instant, call: impl FnOnce() -> T) -> Result<T, Interrupted> {
+pub(super) fn inside<T>(generation: &Generation, now: Instant, call: impl FnOnce() -> T) -> Result<T, Interruption> {
     generation.enter(now);
     let result = contain(call);
     if generation.tenure.leave() {
-        return result.map_err(Interrupted::Panicked);
+        return result.map_err(Interruption::Panicked);
     }
     discard(result);
-    Err(Interrupted::Replaced)
+    Err(Interruption::Replaced)
 }

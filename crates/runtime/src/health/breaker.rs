@@ -25,7 +25,7 @@ pub(crate) const WINDOW: u32 = 64;
 
 /// The breaker's answer to whether an op may be sent now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Passage {
+pub(crate) enum Admission {
     /// Send the op.
     Free,
     /// Send the op as a probe, after taking one of the few places for probes.
@@ -86,16 +86,16 @@ impl Breaker {
     }
 
     /// Whether an op may be sent now. `now_ns` is called only if the time matters.
-    pub(crate) fn passage(&self, now_ns: impl FnOnce() -> u64, rules: &HealthRules) -> Passage {
+    pub(crate) fn passage(&self, now_ns: impl FnOnce() -> u64, rules: &HealthRules) -> Admission {
         match self.circuit() {
-            Circuit::Closed => Passage::Free,
-            Circuit::Open if now_ns() < self.until_ns.load(Ordering::Relaxed) => Passage::Barred,
+            Circuit::Closed => Admission::Free,
+            Circuit::Open if now_ns() < self.until_ns.load(Ordering::Relaxed) => Admission::Barred,
             Circuit::Open => {
                 self.half_open();
-                Passage::Probe
+                Admission::Probe
             }
-            Circuit::HalfOpen if self.probes_out.load(Ordering::Relaxed) < rules.probes_max => Passage::Probe,
-            Circuit::HalfOpen => Passage::Barred,
+            Circuit::HalfOpen if self.probes_out.load(Ordering::Relaxed) < rules.probes_max => Admission::Probe,
+            Circuit::HalfOpen => Admission::Barred,
         }
     }
 
@@ -232,7 +232,7 @@ mod tests {
         assert_eq!(breaker.circuit(), Circuit::Closed, "6 of 64 is not above 10 %");
         fail(&breaker, 1, 0, &rules);
         assert_eq!(breaker.circuit(), Circuit::Open, "7 of 64 is");
-        assert_eq!(breaker.passage(|| 0, &rules), Passage::Barred);
+        assert_eq!(breaker.passage(|| 0, &rules), Admission::Barred);
     }
 
     #[test]
@@ -251,24 +251,24 @@ mod tests {
         let breaker = Breaker::new();
         fail(&breaker, 10, 0, &rules);
         let mut now = nanoseconds(rules.open_wait_min);
-        assert_eq!(breaker.passage(|| now - 1, &rules), Passage::Barred);
-        assert_eq!(breaker.passage(|| now, &rules), Passage::Probe);
+        assert_eq!(breaker.passage(|| now - 1, &rules), Admission::Barred);
+        assert_eq!(breaker.passage(|| now, &rules), Admission::Probe);
         for _ in 0..rules.probes_max {
             assert!(breaker.take_probe(&rules));
         }
-        assert!(!breaker.take_probe(&rules) && breaker.passage(|| now, &rules) == Passage::Barred);
+        assert!(!breaker.take_probe(&rules) && breaker.passage(|| now, &rules) == Admission::Barred);
         assert!(breaker.note(Mark::Failure, true, now, &rules));
         (1..rules.probes_max).for_each(|_| _ = breaker.note(Mark::Neither, true, now, &rules));
         now += nanoseconds(rules.open_wait_min);
-        assert_eq!(breaker.passage(|| now, &rules), Passage::Barred, "the second wait is longer");
+        assert_eq!(breaker.passage(|| now, &rules), Admission::Barred, "the second wait is longer");
         now += nanoseconds(rules.open_wait_min);
-        assert_eq!(breaker.passage(|| now, &rules), Passage::Probe);
+        assert_eq!(breaker.passage(|| now, &rules), Admission::Probe);
         for _ in 0..rules.probes_needed {
             assert!(breaker.take_probe(&rules));
             breaker.note(Mark::Success, true, now, &rules);
         }
         assert_eq!(breaker.circuit(), Circuit::Closed);
-        assert_eq!(breaker.passage(|| now, &rules), Passage::Free);
+        assert_eq!(breaker.passage(|| now, &rules), Admission::Free);
     }
 
     #[test]
@@ -279,9 +279,9 @@ mod tests {
         for step in 0..36_000_u64 {
             let now = step * SECOND / 10;
             let probe = match breaker.passage(|| now, &rules) {
-                Passage::Barred => continue,
-                Passage::Free => false,
-                Passage::Probe => breaker.take_probe(&rules),
+                Admission::Barred => continue,
+                Admission::Free => false,
+                Admission::Probe => breaker.take_probe(&rules),
             };
             let mark = if step % 2 == 0 { Mark::Failure } else { Mark::Success };
             openings += u32::from(breaker.note(mark, probe, now, &rules));

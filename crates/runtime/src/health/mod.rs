@@ -15,7 +15,7 @@ use crate::process::{self, Process};
 mod breaker;
 
 pub use breaker::Circuit;
-pub(crate) use breaker::{Breaker, Mark, Passage, WINDOW};
+pub(crate) use breaker::{Admission, Breaker, Mark, WINDOW};
 
 /// The limits above which a device counts as hot, full or faulty, and the consequences.
 #[derive(Clone, Debug, PartialEq)]

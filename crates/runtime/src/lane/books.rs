@@ -2,7 +2,7 @@
 //! here, so that it is taken off the books exactly once.
 //!
 //! Ending an op with an error calls foreign code: its caller's waker, destructors of the values
-//! that it held, listeners of events. All of this comes after the answer, as an [`Ended`]. A
+//! that it held, listeners of events. All of this comes after the answer, as an [`ClosingCalls`]. A
 //! supervisor or a shutdown, which ends the ops of other threads, answers all of them first and has
 //! the rest done elsewhere.
 
@@ -14,13 +14,13 @@ use panoply_lockfree::CacheLine;
 use panoply_lockfree::foreign::{discard, tell};
 use tracing::Level;
 
-use super::task::{Seat, Task};
+use super::task::{OpRequest, ProbeSeat};
 use super::{ABORT, Lane, OpRemains, OpTicket, WorkerCounters, WorkerReport};
 use crate::health::Mark;
 use crate::process;
 
 #[derive(Default)]
-pub(crate) struct Counts {
+pub(crate) struct OpCounters {
     /// Written by callers; the other counters are written by the worker. A separate cache line
     /// keeps them from slowing each other down.
     pub(crate) accepted: CacheLine<AtomicU64>,
@@ -40,7 +40,7 @@ pub(crate) struct Counts {
 }
 
 /// The foreign calls that remain after an op has ended. They are made when this is dropped.
-pub(crate) struct Ended {
+pub(crate) struct ClosingCalls {
     device: DeviceId,
     /// Whether this op opened the device's circuit.
     tripped: bool,
@@ -50,7 +50,7 @@ pub(crate) struct Ended {
     remains: Option<OpRemains>,
 }
 
-impl Drop for Ended {
+impl Drop for ClosingCalls {
     fn drop(&mut self) {
         if self.tripped {
             tell_tripped(self.device);
@@ -78,7 +78,7 @@ impl Lane {
 
     /// Ends an op with an error: the op goes to another device if its caller allows that, otherwise
     /// the caller gets the error. No foreign code is called.
-    pub(crate) fn end(&self, mut ticket: OpTicket, error: Error) -> Ended {
+    pub(crate) fn end(&self, mut ticket: OpTicket, error: Error) -> ClosingCalls {
         let mark = match error.kind() {
             ErrorKind::Device if !matches!(error, Error::DeviceUnavailable { .. } | Error::ObjectLost { .. }) => {
                 Mark::Failure
@@ -104,7 +104,7 @@ impl Lane {
         } else {
             (None, Some(self.end_finally(ticket, error)))
         };
-        Ended { device: self.info.id, tripped, left, remains }
+        ClosingCalls { device: self.info.id, tripped, left, remains }
     }
 
     /// Ends an op that waited for room in a lane that is closed.
@@ -160,7 +160,7 @@ impl Lane {
     }
 
     /// Takes an op off the lane's books.
-    pub(crate) fn settle(&self, task: &mut Task, mark: Mark, now: Instant) {
+    pub(crate) fn settle(&self, task: &mut OpRequest, mark: Mark, now: Instant) {
         if self.take_off_books(task, mark, now) {
             tell_tripped(self.info.id);
         }
@@ -173,11 +173,11 @@ impl Lane {
 
     /// [`Lane::settle`] without reporting to listeners. Returns whether the device's circuit has
     /// opened.
-    pub(super) fn take_off_books(&self, task: &mut Task, mark: Mark, now: Instant) -> bool {
+    pub(super) fn take_off_books(&self, task: &mut OpRequest, mark: Mark, now: Instant) -> bool {
         self.unload(std::mem::take(&mut task.load_ns));
         // At other stops than its target, an op is neither a probe nor an explorer.
         let seat = if task.forecast.target == self.id { task.seat.take() } else { None };
-        let probe = seat.is_some_and(Seat::end_probe);
+        let probe = seat.is_some_and(ProbeSeat::end_probe);
         self.gate.breaker.note(mark, probe, self.since_epoch_ns(now), &self.rules)
     }
 
@@ -245,7 +245,7 @@ impl Lane {
     /// Closes the lane, and ends every op that waits in it or for room in it: the op is answered,
     /// or goes to another device.
     #[must_use = "what is foreign is called when this is dropped"]
-    pub(crate) fn end_queued(&self) -> Vec<Ended> {
+    pub(crate) fn end_queued(&self) -> Vec<ClosingCalls> {
         self.shut();
         std::iter::from_fn(|| self.next_left()).map(|ticket| self.end(ticket, self.refusal())).collect()
     }

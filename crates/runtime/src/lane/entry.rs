@@ -9,7 +9,7 @@ use std::time::Instant;
 use panoply_core::{Error, Result};
 use panoply_lockfree::queue::PushError;
 
-use super::line::Line;
+use super::line::OpQueue;
 use super::{Lane, OpTicket};
 use crate::health::Mark;
 use crate::options::Priority;
@@ -58,7 +58,7 @@ impl Lane {
         }
     }
 
-    fn line(&self, priority: Priority) -> &Line {
+    fn line(&self, priority: Priority) -> &OpQueue {
         match priority {
             Priority::Normal => &self.normal,
             Priority::Urgent => &self.urgent,
@@ -70,7 +70,7 @@ impl Lane {
         &self,
         priority: Priority,
         load_ns: u64,
-        push: impl FnOnce(&Line) -> Result<(), PushError<OpTicket>>,
+        push: impl FnOnce(&OpQueue) -> Result<(), PushError<OpTicket>>,
     ) -> Result<(), (OpTicket, Error)> {
         let line = self.line(priority);
         if priority != Priority::Normal {
@@ -115,7 +115,7 @@ impl Lane {
                 3 | 6 => [&self.normal, &self.patient, &self.urgent],
                 _ => [&self.urgent, &self.normal, &self.patient],
             };
-            let Some(ticket) = order.into_iter().find_map(Line::pop) else { break };
+            let Some(ticket) = order.into_iter().find_map(OpQueue::pop) else { break };
             receive(ticket);
             taken += 1;
         }
@@ -225,7 +225,7 @@ impl Lane {
 
     /// Takes out an op that waits for room.
     pub(crate) fn next_waiting(&self) -> Option<OpTicket> {
-        [&self.normal, &self.urgent, &self.patient].into_iter().find_map(Line::take_waiting)
+        [&self.normal, &self.urgent, &self.patient].into_iter().find_map(OpQueue::take_waiting)
     }
 
     /// Takes out an op of a closed lane, whether it is in a queue, waits for room, or was taken by
@@ -233,7 +233,7 @@ impl Lane {
     pub(crate) fn next_left(&self) -> Option<OpTicket> {
         loop {
             let lines = [&self.normal, &self.urgent, &self.patient];
-            let queued = lines.into_iter().find_map(Line::pop).or_else(|| self.next_waiting());
+            let queued = lines.into_iter().find_map(OpQueue::pop).or_else(|| self.next_waiting());
             let ticket = queued.or_else(|| Some(self.next_looked_at()?.1));
             if ticket.is_some() || self.is_finished() {
                 return ticket;

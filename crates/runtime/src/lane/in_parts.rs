@@ -5,14 +5,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use panoply_core::graph::{GraphPart, Parts, Source};
+use panoply_core::graph::{GraphPart, GraphParts, TensorSource};
 use panoply_core::op::graph::RunGraph;
 use panoply_core::{Cut, DeviceId, Error, Fallback, Op, Operation, Part, Report, Result, Tensor, Value};
 
 /// The progress of a graph that runs in parts. See the module.
 pub(crate) struct InParts {
     whole: RunGraph,
-    parts: Arc<Parts>,
+    parts: Arc<GraphParts>,
     /// The outputs of each part before the present one.
     made: Vec<Vec<Tensor>>,
     cuts: Vec<Cut>,
@@ -32,7 +32,7 @@ pub(crate) struct InParts {
 const RESTARTS_MAX: u32 = 3;
 
 impl InParts {
-    pub(crate) fn new(whole: RunGraph, parts: Arc<Parts>, to_host: bool) -> InParts {
+    pub(crate) fn new(whole: RunGraph, parts: Arc<GraphParts>, to_host: bool) -> InParts {
         let made = Vec::with_capacity(parts.parts.len());
         let (cuts, report, fallback) = (Vec::new(), None, None);
         InParts { whole, parts, made, cuts, report, to_host, is_unrouted: false, restarts: 0, fallback }
@@ -107,10 +107,10 @@ impl InParts {
         self.parts.parts.get(self.made.len()).ok_or_else(missing)
     }
 
-    fn tensor(&self, from: Source) -> Result<&Tensor> {
+    fn tensor(&self, from: TensorSource) -> Result<&Tensor> {
         let found = match from {
-            Source::Input(input) => self.whole.inputs().get(input),
-            Source::Output { part, output } => self.made.get(part).and_then(|outputs| outputs.get(output)),
+            TensorSource::Input(input) => self.whole.inputs().get(input),
+            TensorSource::Output { part, output } => self.made.get(part).and_then(|outputs| outputs.get(output)),
         };
         found.ok_or_else(|| Error::invalid("graph: an input of a part", "a tensor", "none"))
     }

@@ -23,28 +23,28 @@ use panoply_lockfree::queue::{PushError, Queue};
 use super::OpTicket;
 
 /// One queue of ops with its waiting callers. See the module's rules.
-pub(crate) struct Line {
+pub(crate) struct OpQueue {
     queue: Queue<OpTicket>,
     returned: Queue<OpTicket>,
     waiting_count: AtomicUsize,
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<NumberedTickets>,
 }
 
 /// Tickets that wait for room, by their numbers.
 #[derive(Default)]
-struct Waiting {
+struct NumberedTickets {
     next: u64,
     tickets: BTreeMap<u64, OpTicket>,
 }
 
-impl Line {
+impl OpQueue {
     /// The size in bytes of a line for `depth` tickets, without the data of ops.
     pub(crate) fn bytes(depth: usize) -> u64 {
         Queue::<OpTicket>::bytes(depth).saturating_mul(2)
     }
 
-    pub(crate) fn new(depth: usize) -> Line {
-        Line {
+    pub(crate) fn new(depth: usize) -> OpQueue {
+        OpQueue {
             queue: Queue::new(depth),
             returned: Queue::new(depth),
             waiting_count: AtomicUsize::new(0),
@@ -167,7 +167,7 @@ impl Line {
         self.queue.open_again();
     }
 
-    fn admit(&self, waiting: &mut Waiting) -> bool {
+    fn admit(&self, waiting: &mut NumberedTickets) -> bool {
         let tickets = &mut waiting.tickets;
         let before = tickets.len();
         while let Some((number, ticket)) = tickets.pop_first() {
@@ -180,7 +180,7 @@ impl Line {
         tickets.len() < before
     }
 
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+    fn lock(&self) -> MutexGuard<'_, NumberedTickets> {
         self.waiting.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     /// Drops the next ticket, which answers it, and returns the index of its receiver.
-    fn next(line: &Line, receivers: &[OpReceiver]) -> Option<usize> {
+    fn next(line: &OpQueue, receivers: &[OpReceiver]) -> Option<usize> {
         drop(line.pop()?);
         line.made_room();
         let done: Vec<usize> = (0..receivers.len()).filter(|index| receivers[*index].is_done()).collect();
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn who_waits_first_gets_in_first_and_nobody_gets_past() {
-        let line = Line::new(2);
+        let line = OpQueue::new(2);
         let mut receivers = Vec::new();
         for place in 0..6 {
             let (ticket, receiver) = ticket();
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn who_goes_away_takes_its_ticket_along() {
-        let line = Line::new(2);
+        let line = OpQueue::new(2);
         let numbers: Vec<_> = (0..1000).map(|_| line.wait(ticket().0).ok().unwrap()).collect();
         assert_eq!((line.len(), line.waiting()), (2, 998));
         assert!(line.leave(numbers[1]).is_none(), "it is in the queue already");
@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn what_is_put_back_keeps_its_place() {
-        let line = Line::new(4);
+        let line = OpQueue::new(4);
         let mut receivers = Vec::new();
         for _ in 0..4 {
             let (ticket, receiver) = ticket();
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn a_closed_line_takes_nobody_and_forgets_nobody() {
-        let line = Line::new(2);
+        let line = OpQueue::new(2);
         let mut tickets: Vec<_> = (0..4).map(|_| ticket()).collect();
         for (ticket, _) in tickets.drain(..) {
             if let Err(PushError::Full(ticket)) = line.push(ticket) {

@@ -26,7 +26,7 @@ use crate::address_space;
 use crate::batcher::Batching;
 use crate::health::{Gate, HealthRules};
 use crate::learned::links::Links;
-use crate::learned::model::{Key, Model};
+use crate::learned::model::{CurveKey, Model};
 use crate::metrics::LaneMetrics;
 use crate::options::Priority;
 use crate::process::Process;
@@ -43,12 +43,12 @@ mod report;
 pub(crate) mod task;
 mod warm_ups;
 
-use books::Counts;
-pub(crate) use books::Ended;
+pub(crate) use books::ClosingCalls;
+use books::OpCounters;
 pub(crate) use entry::PlaceInLine;
 pub(crate) use in_parts::InParts;
 pub(crate) use inlet::Inlet;
-use line::Line;
+use line::OpQueue;
 pub(crate) use objects::Objects;
 use opinions::Opinions;
 use panoply_lockfree::CacheLine;
@@ -56,13 +56,13 @@ use panoply_lockfree::foreign::tell;
 use panoply_lockfree::sleeper::Sleeper;
 use panoply_lockfree::slot::{Receiver, Remains, Ticket};
 pub use report::{WorkerCounters, WorkerLimits, WorkerReport, WorkerState};
-pub(crate) use task::{Forecast, Leg, Task};
+pub(crate) use task::{Forecast, OpRequest, OpStage};
 use warm_ups::WarmUps;
 
 pub(crate) type OpAnswer = Result<Outcome<Value>>;
-pub(crate) type OpTicket = Ticket<Task, OpAnswer>;
-pub(crate) type OpReceiver = Receiver<Task, OpAnswer>;
-pub(crate) type OpRemains = Remains<Task, OpAnswer>;
+pub(crate) type OpTicket = Ticket<OpRequest, OpAnswer>;
+pub(crate) type OpReceiver = Receiver<OpRequest, OpAnswer>;
+pub(crate) type OpRemains = Remains<OpRequest, OpAnswer>;
 
 /// The time for which a device may be explored: this many nanoseconds, and one in `EXPLORED_ONE_IN`
 /// nanoseconds of its life.
@@ -83,7 +83,7 @@ pub(crate) struct Lane {
     pub(crate) rules: HealthRules,
     pub(crate) batching: Batching,
     pub(crate) sleeper: Sleeper,
-    pub(crate) counts: Counts,
+    pub(crate) counts: OpCounters,
     pub(crate) model: Model,
     pub(crate) links: Links,
     pub(crate) gate: Gate,
@@ -97,9 +97,9 @@ pub(crate) struct Lane {
     pub(crate) explored_ns: AtomicU64,
     /// The predicted time of all work that waits or runs, in nanoseconds.
     backlog_ns: CacheLine<AtomicU64>,
-    normal: Line,
-    urgent: Line,
-    patient: Line,
+    normal: OpQueue,
+    urgent: OpQueue,
+    patient: OpQueue,
     /// Ops that the relay is looking at. Locked by the relay, and by a thread that takes over from
     /// a stuck relay or empties a closed lane.
     looked_at: Mutex<VecDeque<(Priority, OpTicket)>>,
@@ -133,7 +133,7 @@ pub(crate) struct Lane {
 
 /// The id and the slot of a lane among the lanes of its runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct LaneSlot {
     /// Its id, which no other lane ever has.
     pub(crate) id: u16,
     /// The slot in which it serves. Another lane may have the slot later.
@@ -159,14 +159,14 @@ impl Lane {
     /// Fails if there is no memory for the queues of one more lane.
     pub(crate) fn check_room(device: DeviceId, setup: &LaneSetup) -> Result<()> {
         let depth = setup.limits.queue_depth_max;
-        address_space::check_room(Line::bytes(depth).saturating_mul(3)).map_err(|error| {
+        address_space::check_room(OpQueue::bytes(depth).saturating_mul(3)).map_err(|error| {
             let reason = format!("there is no memory for queues of {depth} ops (`queue_depth_max`): {error}");
             Error::DeviceUnavailable { device, reason }
         })
     }
 
-    pub(crate) fn new(place: Place, info: DeviceInfo, setup: &LaneSetup) -> Lane {
-        let Place { id, number } = place;
+    pub(crate) fn new(place: LaneSlot, info: DeviceInfo, setup: &LaneSetup) -> Lane {
+        let LaneSlot { id, number } = place;
         let depth = setup.limits.queue_depth_max;
         setup.inlet.expect_lane(number);
         Lane {
@@ -177,7 +177,7 @@ impl Lane {
             rules: setup.rules.clone(),
             batching: setup.batching,
             sleeper: Sleeper::new(),
-            counts: Counts::default(),
+            counts: OpCounters::default(),
             model: Model::new(),
             links: Links::default(),
             gate: Gate::new(),
@@ -186,9 +186,9 @@ impl Lane {
             exploring: AtomicU32::new(0),
             explored_ns: AtomicU64::new(0),
             backlog_ns: CacheLine(AtomicU64::new(0)),
-            normal: Line::new(depth),
-            urgent: Line::new(depth),
-            patient: Line::new(depth),
+            normal: OpQueue::new(depth),
+            urgent: OpQueue::new(depth),
+            patient: OpQueue::new(depth),
             looked_at: Mutex::default(),
             mixed: AtomicBool::new(false),
             warm_ups: WarmUps::new(),
@@ -248,7 +248,7 @@ impl Lane {
 
     /// Refuses further ops, and ends the worker when its present ops are done.
     #[must_use = "what is foreign is called when this is dropped"]
-    pub(crate) fn drain(&self) -> Vec<Ended> {
+    pub(crate) fn drain(&self) -> Vec<ClosingCalls> {
         self.mode.fetch_max(DRAIN, Ordering::AcqRel);
         self.close()
     }
@@ -256,7 +256,7 @@ impl Lane {
     /// Refuses further ops, and makes the worker answer its present ops with
     /// [`Error::ShuttingDown`].
     #[must_use = "what is foreign is called when this is dropped"]
-    pub(crate) fn abort(&self) -> Vec<Ended> {
+    pub(crate) fn abort(&self) -> Vec<ClosingCalls> {
         self.mode.fetch_max(ABORT, Ordering::AcqRel);
         self.close()
     }
@@ -272,7 +272,7 @@ impl Lane {
 
     /// Refuses all ops from now on. The worker must still serve the ops that it has. Callers that
     /// wait for room are answered here, since they will never get in.
-    fn close(&self) -> Vec<Ended> {
+    fn close(&self) -> Vec<ClosingCalls> {
         self.shut();
         std::iter::from_fn(|| self.next_waiting()).map(|ticket| self.end(ticket, self.refusal())).collect()
     }
@@ -337,7 +337,7 @@ impl Lane {
     }
 
     /// Asks the worker to compile the kernels of this op, unless it was asked before.
-    pub(crate) fn ask_warm_up(&self, key: Key, op: &Op) {
+    pub(crate) fn ask_warm_up(&self, key: CurveKey, op: &Op) {
         if self.warm_ups.ask(key, op) {
             self.sleeper.wake();
         }
@@ -366,14 +366,14 @@ pub(crate) mod tests {
             opinions: None,
             leave_out: Vec::new(),
         };
-        Lane::new(Place { id: 0, number: 0 }, info, &setup)
+        Lane::new(LaneSlot { id: 0, number: 0 }, info, &setup)
     }
 
     /// A ticket for a small op, and its receiver.
     pub(crate) fn ticket() -> (OpTicket, OpReceiver) {
         let op = Transpose::new(&Tensor::zeros(DType::F32, [2, 3]).unwrap()).into_op().unwrap();
         let forecast = Forecast {
-            key: Key::new("transpose", Some(DType::F32), CostClass::default()),
+            key: CurveKey::new("transpose", Some(DType::F32), CostClass::default()),
             work_log2: 2.0,
             queue_ns: 0.0,
             transfer_ns: 0.0,
@@ -388,6 +388,6 @@ pub(crate) mod tests {
         let wishes = Wishes::none(FallbackPolicy::None);
         let (accepted, load_ns, keep, verify, session) = (Instant::now(), 0, false, false, false);
         let (op, seat, history) = (Some(op), None, None);
-        slot(Task { op, accepted, wishes, forecast, load_ns, keep, verify, session, seat, history })
+        slot(OpRequest { op, accepted, wishes, forecast, load_ns, keep, verify, session, seat, history })
     }
 }

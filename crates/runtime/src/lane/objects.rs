@@ -31,16 +31,16 @@ const ATTEMPTS_MAX: u32 = 3;
 #[derive(Default)]
 pub(crate) struct Objects {
     /// Locked when an object is made, and when a device is opened; never on the path of another op.
-    known: Mutex<Known>,
+    known: Mutex<KnownObjects>,
 }
 
 #[derive(Default)]
-struct Known {
-    entries: Vec<Entry>,
+struct KnownObjects {
+    entries: Vec<ObjectEntry>,
     prune_at: usize,
 }
 
-struct Entry {
+struct ObjectEntry {
     object: WeakObject,
     /// Attempts to make the object again that have begun since one last ended.
     attempts: Arc<AtomicU32>,
@@ -55,7 +55,7 @@ impl Objects {
         let new = |object: &&Object| object.recipe().is_some() && object.note();
         for object in value.parts().filter_map(PartRef::object).filter(new) {
             let mut known = self.known();
-            known.entries.push(Entry { object: object.downgrade(), attempts: Arc::default() });
+            known.entries.push(ObjectEntry { object: object.downgrade(), attempts: Arc::default() });
             if known.entries.len() >= known.prune_at.max(PRUNE_AT_MIN) {
                 known.entries.retain(|entry| entry.object.is_alive());
                 known.prune_at = 2 * known.entries.len();
@@ -64,17 +64,17 @@ impl Objects {
     }
 
     /// Makes every object that is still alive again on a new engine. The results are not visible
-    /// until `Remade::take_effect`, because the caller and its engine may be replaced meanwhile.
-    /// `next` is called before each recipe, and returns whether to go on. An engine that is lost
-    /// meanwhile, or answers too late, is an error.
+    /// until `RemadeObjects::take_effect`, because the caller and its engine may be replaced
+    /// meanwhile. `next` is called before each recipe, and returns whether to go on. An engine that
+    /// is lost meanwhile, or answers too late, is an error.
     pub(crate) fn make_again(
         &self,
         engine: &mut dyn Engine,
         clock: &dyn Clock,
         time_max: Duration,
         next: &dyn Fn() -> bool,
-    ) -> Result<Remade> {
-        let alive = |entry: &Entry| Some((entry.object.upgrade()?, Arc::clone(&entry.attempts)));
+    ) -> Result<RemadeObjects> {
+        let alive = |entry: &ObjectEntry| Some((entry.object.upgrade()?, Arc::clone(&entry.attempts)));
         let wanted: Vec<(Object, Arc<AtomicU32>)> = self.known().entries.iter().filter_map(alive).collect();
         let mut remade = Vec::with_capacity(wanted.len());
         for (object, attempts) in wanted {
@@ -102,7 +102,7 @@ impl Objects {
                 }
             }
         }
-        Ok(Remade(remade))
+        Ok(RemadeObjects(remade))
     }
 
     /// Stops making an object again.
@@ -111,7 +111,7 @@ impl Objects {
         self.known().entries.retain(|entry| !entry.object.is_of(object));
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, KnownObjects> {
         self.known.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
@@ -123,9 +123,9 @@ impl Watch for Objects {
 }
 
 /// Objects with the states that a new engine has made for them.
-pub(crate) struct Remade(Vec<(Object, Result<Value>)>);
+pub(crate) struct RemadeObjects(Vec<(Object, Result<Value>)>);
 
-impl Remade {
+impl RemadeObjects {
     /// Publishes the new states to ops that name the objects. An object that could not be made
     /// again reports the reason to each of them. The remaining values must be dropped by the
     /// caller, which may call foreign destructors.

@@ -36,7 +36,7 @@ const COMPARED_NS_FIRST: u64 = 1_000_000_000;
 /// The comparison state that the lanes of a runtime share.
 pub(crate) struct Opinions {
     pub(crate) verify: Verify,
-    pub(crate) queue: Queue<Job>,
+    pub(crate) queue: Queue<PendingVerification>,
     pub(crate) sleeper: Sleeper,
 }
 
@@ -53,7 +53,7 @@ impl Opinions {
 }
 
 /// An op whose answer is held back.
-pub(crate) struct Job {
+pub(crate) struct PendingVerification {
     pub(crate) ticket: OpTicket,
     pub(crate) value: Value,
     pub(crate) report: Box<Report>,
@@ -103,7 +103,7 @@ impl Lane {
     ) -> Result<(), (OpTicket, Value, Report)> {
         let Some(opinions) = &self.opinions else { return Err((ticket, value, report)) };
         let (report, lane) = (Box::new(report), Arc::clone(self));
-        let mut job = Job { ticket, value, report, lane, until: later(now, opinions.verify.wait_max) };
+        let mut job = PendingVerification { ticket, value, report, lane, until: later(now, opinions.verify.wait_max) };
         if let Some(task) = job.ticket.question_mut() {
             // The device has finished with this op.
             self.unload(std::mem::take(&mut task.load_ns));
@@ -174,13 +174,13 @@ impl Lane {
 
 /// The foreign calls that remain after an answer was handed out. They are made when this is
 /// dropped.
-pub(crate) struct HandedOut {
+pub(crate) struct AnswerFollowUp {
     /// The device and the reason, if its answer was wrong.
     wrong: Option<(DeviceId, String)>,
     remains: Option<OpRemains>,
 }
 
-impl Drop for HandedOut {
+impl Drop for AnswerFollowUp {
     fn drop(&mut self) {
         if let Some((device, reason)) = &self.wrong {
             tell(Level::WARN, || {
@@ -191,27 +191,27 @@ impl Drop for HandedOut {
     }
 }
 
-impl Job {
+impl PendingVerification {
     /// Hands out the device's own answer.
     #[must_use = "what is foreign is called when this is dropped"]
-    pub(crate) fn confirm(self, verification: Verification) -> HandedOut {
+    pub(crate) fn confirm(self, verification: Verification) -> AnswerFollowUp {
         let lane = Arc::clone(&self.lane);
         let counter = if verification.is_verified() { &lane.counts.verified } else { &lane.counts.unverified };
         counter.fetch_add(1, Ordering::Relaxed);
         if verification.is_verified() {
             lane.note_agreement();
         }
-        let Job { ticket, value: output, mut report, .. } = self;
+        let PendingVerification { ticket, value: output, mut report, .. } = self;
         report.verification = Some(verification);
         lane.note_report(&report);
         let answer = Ok(Outcome { output, report: *report });
         let remains = end(&lane, ticket, answer, Mark::Success, &lane.counts.completed);
-        HandedOut { wrong: None, remains: Some(remains) }
+        AnswerFollowUp { wrong: None, remains: Some(remains) }
     }
 
     /// Hands out an error: two answers differ, and it is unknown which is right.
     #[must_use = "what is foreign is called when this is dropped"]
-    pub(crate) fn doubt(self, reason: &str) -> HandedOut {
+    pub(crate) fn doubt(self, reason: &str) -> AnswerFollowUp {
         // This counts as one failure, which is noted when the op is ended with a failure mark.
         self.lane.counts.mismatched.fetch_add(1, Ordering::Relaxed);
         self.overrule(None, reason)
@@ -220,14 +220,14 @@ impl Job {
     /// Hands out the right answer `right`, or an error if there is none that the caller's policy
     /// allows. The mismatch was already counted.
     #[must_use = "what is foreign is called when this is dropped"]
-    pub(crate) fn overrule(self, right: Option<(Outcome<Value>, Verification)>, reason: &str) -> HandedOut {
+    pub(crate) fn overrule(self, right: Option<(Outcome<Value>, Verification)>, reason: &str) -> AnswerFollowUp {
         let (lane, device) = (Arc::clone(&self.lane), self.lane.info.id);
         let cause = Error::DeviceFault { device, reason: format!("its answer is wrong: {reason}") };
         let wrong = Some((device, reason.to_owned()));
-        let Job { ticket, report: first, .. } = self;
+        let PendingVerification { ticket, report: first, .. } = self;
         let Some((outcome, verification)) = right else {
             let remains = end(&lane, ticket, Err(cause), Mark::Failure, &lane.counts.failed);
-            return HandedOut { wrong, remains: Some(remains) };
+            return AnswerFollowUp { wrong, remains: Some(remains) };
         };
         let mut report = outcome.report;
         report.queued = first.queued;
@@ -239,7 +239,7 @@ impl Job {
         lane.counts.fallbacks.fetch_add(1, Ordering::Relaxed);
         let answer = Ok(Outcome { output: outcome.output, report });
         let remains = end(&lane, ticket, answer, Mark::Failure, &lane.counts.moved);
-        HandedOut { wrong, remains: Some(remains) }
+        AnswerFollowUp { wrong, remains: Some(remains) }
     }
 }
 

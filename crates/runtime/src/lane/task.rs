@@ -18,11 +18,11 @@ use panoply_core::{
 
 use super::{InParts, Lane};
 use crate::health::Mark;
-use crate::learned::model::Key;
+use crate::learned::model::CurveKey;
 use crate::options::{FallbackPolicy, Wishes};
 
 /// A caller's request to a worker.
-pub(crate) struct Task {
+pub(crate) struct OpRequest {
     /// `None` while an engine holds the only copy.
     pub(crate) op: Option<Op>,
     pub(crate) accepted: Instant,
@@ -37,7 +37,7 @@ pub(crate) struct Task {
     /// Whether the op is a session, which has no time limit.
     pub(crate) session: bool,
     /// Its lane's seat for a probe or an explorer, if it has one.
-    pub(crate) seat: Option<Seat>,
+    pub(crate) seat: Option<ProbeSeat>,
     /// Allocated only when something unusual happens, such as a failure, a fetch or a delivery.
     pub(crate) history: Option<Box<History>>,
 }
@@ -45,7 +45,7 @@ pub(crate) struct Task {
 /// The router's expectations when it chose a lane.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Forecast {
-    pub(crate) key: Key,
+    pub(crate) key: CurveKey,
     pub(crate) work_log2: f32,
     pub(crate) queue_ns: f32,
     pub(crate) transfer_ns: f32,
@@ -65,21 +65,21 @@ pub(crate) struct Forecast {
 
 /// One of the few seats that a lane has for probes and explorers. It is given back wherever the op
 /// ends.
-pub(crate) struct Seat {
+pub(crate) struct ProbeSeat {
     lane: Arc<Lane>,
     probe: bool,
     explorer: bool,
 }
 
-impl Seat {
+impl ProbeSeat {
     /// Takes the seat that a forecast asks for. `None` if it asks for none, or if none is left.
-    pub(crate) fn take(lane: &Arc<Lane>, forecast: &Forecast) -> Option<Seat> {
+    pub(crate) fn take(lane: &Arc<Lane>, forecast: &Forecast) -> Option<ProbeSeat> {
         let probe = forecast.probe && lane.gate.breaker.take_probe(&lane.rules);
         let explorer = forecast.explored;
         if explorer {
             lane.exploring.fetch_add(1, Ordering::Relaxed);
         }
-        (probe || explorer).then(|| Seat { lane: Arc::clone(lane), probe, explorer })
+        (probe || explorer).then(|| ProbeSeat { lane: Arc::clone(lane), probe, explorer })
     }
 
     /// Gives the seat back. Returns whether it was a probe's seat; the caller must then report the
@@ -89,7 +89,7 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for ProbeSeat {
     fn drop(&mut self) {
         if self.explorer {
             self.lane.exploring.fetch_sub(1, Ordering::Relaxed);
@@ -124,7 +124,7 @@ pub(crate) struct History {
 
 /// The work of a worker for an op at one stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Leg {
+pub(crate) enum OpStage {
     /// Copies an input to the host.
     Fetch,
     /// Runs the op.
@@ -140,7 +140,7 @@ impl Forecast {
     }
 }
 
-impl Task {
+impl OpRequest {
     pub(crate) fn history(&mut self) -> &mut History {
         self.history.get_or_insert_default()
     }
@@ -165,12 +165,12 @@ impl Task {
     }
 
     /// The next item for the engine of the lane with this id, on this device.
-    pub(crate) fn next_item(&mut self, lane: u16, device: DeviceId) -> Option<(Op, Leg)> {
+    pub(crate) fn next_item(&mut self, lane: u16, device: DeviceId) -> Option<(Op, OpStage)> {
         if lane != self.forecast.target {
-            return Some((fetch(self.op.as_ref()?, device)?, Leg::Fetch));
+            return Some((fetch(self.op.as_ref()?, device)?, OpStage::Fetch));
         }
         let op = if self.keep { self.op.clone() } else { self.op.take() };
-        op.map(|op| (op, Leg::Run))
+        op.map(|op| (op, OpStage::Run))
     }
 
     /// The device that holds the next input to fetch before the op can run on `target`.

@@ -6,14 +6,14 @@ use panoply_core::{Describe, Op};
 use panoply_lockfree::foreign::discard;
 use panoply_lockfree::queue::Queue;
 
-use crate::learned::model::Key;
+use crate::learned::model::CurveKey;
 
 /// How many ops may wait for their kernels to be compiled.
 const WARM_UPS_MAX: usize = 16;
 
 /// The queue of ops to compile. See the module.
 pub(crate) struct WarmUps {
-    ops: Queue<(Key, Op)>,
+    ops: Queue<(CurveKey, Op)>,
     /// The keys of the ops in the queue, so that no op is queued twice.
     asked: [AtomicU64; WARM_UPS_MAX],
 }
@@ -24,7 +24,7 @@ impl WarmUps {
     }
 
     /// Queues this op, unless it is queued already. Returns whether it was queued.
-    pub(crate) fn ask(&self, key: Key, op: &Op) -> bool {
+    pub(crate) fn ask(&self, key: CurveKey, op: &Op) -> bool {
         // The copy kept here outlives its op, so it must not hold values whose release someone
         // waits for, or secrets.
         let mut plain = op.is_repeatable();
@@ -42,12 +42,12 @@ impl WarmUps {
     }
 
     /// The next op to compile, with its key.
-    pub(crate) fn next(&self) -> Option<(Key, Op)> {
+    pub(crate) fn next(&self) -> Option<(CurveKey, Op)> {
         self.ops.pop()
     }
 
     /// Notes that an op's kernels have been compiled.
-    pub(crate) fn done(&self, key: Key) {
+    pub(crate) fn done(&self, key: CurveKey) {
         if let Some(place) = self.asked.iter().find(|place| place.load(Ordering::Relaxed) == key.0) {
             place.store(0, Ordering::Release);
         }
@@ -66,14 +66,14 @@ mod tests {
 
     /// An op with parts of every kind.
     #[derive(Clone, Debug, Default)]
-    struct Mixed {
+    struct MixedOp {
         bytes: Option<Bytes>,
         object: Option<Object>,
         sink: Option<Sink>,
         once: bool,
     }
 
-    impl Describe for Mixed {
+    impl Describe for MixedOp {
         fn name(&self) -> &'static str {
             "mixed"
         }
@@ -97,21 +97,21 @@ mod tests {
         let object = ObjectTable::new(device).insert("key", (), None).unwrap();
         let (sink, _source) = sink(1);
         let refused = [
-            Mixed { bytes: Some(Bytes::secret(vec![1]).unwrap()), ..Mixed::default() },
-            Mixed { object: Some(object), ..Mixed::default() },
-            Mixed { sink: Some(sink), ..Mixed::default() },
-            Mixed { once: true, ..Mixed::default() },
+            MixedOp { bytes: Some(Bytes::secret(vec![1]).unwrap()), ..MixedOp::default() },
+            MixedOp { object: Some(object), ..MixedOp::default() },
+            MixedOp { sink: Some(sink), ..MixedOp::default() },
+            MixedOp { once: true, ..MixedOp::default() },
         ];
         let warm_ups = WarmUps::new();
         for op in refused {
             let shown = format!("{op:?}");
             let op = Op::extension_with_secrets(op).unwrap();
-            assert!(!warm_ups.ask(Key(7), &op) && !warm_ups.has_news(), "{shown}");
+            assert!(!warm_ups.ask(CurveKey(7), &op) && !warm_ups.has_news(), "{shown}");
         }
-        let plain = Op::extension(Mixed { bytes: Some(Bytes::from_vec(vec![1])), ..Mixed::default() }).unwrap();
-        assert!(warm_ups.ask(Key(7), &plain) && !warm_ups.ask(Key(7), &plain), "asked for once");
-        assert!(warm_ups.next().is_some_and(|(key, _)| key == Key(7)));
-        warm_ups.done(Key(7));
-        assert!(warm_ups.ask(Key(7), &plain));
+        let plain = Op::extension(MixedOp { bytes: Some(Bytes::from_vec(vec![1])), ..MixedOp::default() }).unwrap();
+        assert!(warm_ups.ask(CurveKey(7), &plain) && !warm_ups.ask(CurveKey(7), &plain), "asked for once");
+        assert!(warm_ups.next().is_some_and(|(key, _)| key == CurveKey(7)));
+        warm_ups.done(CurveKey(7));
+        assert!(warm_ups.ask(CurveKey(7), &plain));
     }
 }

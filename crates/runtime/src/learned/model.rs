@@ -58,12 +58,12 @@ const SLOPE_MAX: f32 = 1.5;
 
 /// One device's model.
 pub(crate) struct Model {
-    entries: Box<[Entry]>,
+    entries: Box<[CurveEntry]>,
     /// How many samples were learned. Only the writer uses this.
     lessons: CacheLine<AtomicU64>,
 }
 
-struct Entry {
+struct CurveEntry {
     /// Zero while the entry is free.
     key: AtomicU64,
     /// Locked when the entry is claimed, and when the model is exported.
@@ -111,7 +111,7 @@ impl Log2 {
 
 /// Names a curve: an op, its element type and its cost class, as a hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Key(pub(crate) u64);
+pub(crate) struct CurveKey(pub(crate) u64);
 
 /// The readable form of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -122,19 +122,19 @@ pub(crate) struct Label {
     pub(crate) class: (String, u64),
 }
 
-impl Key {
-    pub(crate) fn new(op: &str, dtype: Option<DType>, class: CostClass) -> Key {
-        Key::of(op, dtype, class.label, class.variant)
+impl CurveKey {
+    pub(crate) fn new(op: &str, dtype: Option<DType>, class: CostClass) -> CurveKey {
+        CurveKey::of(op, dtype, class.label, class.variant)
     }
 
-    fn of(op: &str, dtype: Option<DType>, class: &str, variant: u64) -> Key {
+    fn of(op: &str, dtype: Option<DType>, class: &str, variant: u64) -> CurveKey {
         let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
         let dtype = dtype.map_or(0xff, |dtype| dtype as u8);
         let mut hash = op.bytes().chain([dtype]).fold(0xcbf2_9ce4_8422_2325_u64, step);
         if !class.is_empty() || variant != 0 {
             hash = class.bytes().chain(variant.to_le_bytes()).fold(hash, step);
         }
-        Key(hash.clamp(1, TURNING - 1))
+        CurveKey(hash.clamp(1, TURNING - 1))
     }
 }
 
@@ -144,8 +144,8 @@ impl Label {
         Label { op: op.name().to_owned(), dtype: op.dtype(), class: (label.to_owned(), variant) }
     }
 
-    pub(crate) fn key(&self) -> Key {
-        Key::of(&self.op, self.dtype, &self.class.0, self.class.1)
+    pub(crate) fn key(&self) -> CurveKey {
+        CurveKey::of(&self.op, self.dtype, &self.class.0, self.class.1)
     }
 }
 
@@ -191,7 +191,7 @@ pub(crate) struct Point {
 
 impl Model {
     pub(crate) fn new() -> Model {
-        let entry = |_| Entry {
+        let entry = |_| CurveEntry {
             key: AtomicU64::new(0),
             label: Mutex::new(None),
             known: AtomicU64::new(0),
@@ -201,7 +201,7 @@ impl Model {
     }
 
     /// The prediction for this much work. `None` if no such op has run here.
-    pub(crate) fn estimate(&self, key: Key, work_log2: f32) -> Option<Estimate> {
+    pub(crate) fn estimate(&self, key: CurveKey, work_log2: f32) -> Option<Estimate> {
         let entry = self.find(key)?;
         let known = entry.known.load(Ordering::Acquire);
         if known == 0 {
@@ -231,7 +231,7 @@ impl Model {
         let (first, second) = (&classes[first], &classes[second]);
         let near = |class: &Class| (class.at.get() - work_log2).abs() <= NEAR_LOG2_MAX;
         let settled = |class: &Class| near(class) && class.count.load(Ordering::Relaxed) >= SETTLED_AFTER;
-        let line = Line::through(first, second, work_log2);
+        let line = Interpolation::through(first, second, work_log2);
         Some(Estimate {
             near: near(first) || near(second),
             settled: settled(first) || settled(second),
@@ -242,7 +242,7 @@ impl Model {
     }
 
     /// Learns from one op.
-    pub(crate) fn learn(&self, key: Key, label: impl FnOnce() -> Label, work_log2: f32, sample: Sample) {
+    pub(crate) fn learn(&self, key: CurveKey, label: impl FnOnce() -> Label, work_log2: f32, sample: Sample) {
         let lesson = self.lessons.fetch_add(1, Ordering::Relaxed);
         let Some(entry) = self.claim(key, label) else { return };
         let index = class_of(work_log2);
@@ -316,7 +316,7 @@ impl Model {
         }
     }
 
-    fn find(&self, key: Key) -> Option<&Entry> {
+    fn find(&self, key: CurveKey) -> Option<&CurveEntry> {
         for place in places(key) {
             let entry = &self.entries[place];
             match entry.key.load(Ordering::Acquire) {
@@ -329,12 +329,12 @@ impl Model {
     }
 
     /// The entry of a key: its own, a free one, or the least recently taught one.
-    fn claim(&self, key: Key, label: impl FnOnce() -> Label) -> Option<&Entry> {
+    fn claim(&self, key: CurveKey, label: impl FnOnce() -> Label) -> Option<&CurveEntry> {
         if let Some(entry) = self.find(key) {
             return Some(entry);
         }
         let label = label();
-        let turn = |entry: &&Entry, from: u64| {
+        let turn = |entry: &&CurveEntry, from: u64| {
             entry.key.compare_exchange(from, TURNING, Ordering::AcqRel, Ordering::Acquire).is_ok()
         };
         let entries = || places(key).map(|place| &self.entries[place]);
@@ -353,7 +353,7 @@ impl Model {
     }
 }
 
-impl Entry {
+impl CurveEntry {
     fn curve(&self) -> &Curve {
         let class = || Class::default();
         self.curve
@@ -387,7 +387,7 @@ pub(crate) fn log2(value: f32) -> f32 {
     value.max(1.0).log2().min(LOG2_MAX)
 }
 
-fn places(key: Key) -> impl Iterator<Item = usize> {
+fn places(key: CurveKey) -> impl Iterator<Item = usize> {
     let start = (key.0 ^ (key.0 >> 32)) as usize;
     (0..PROBES_MAX).map(move |step| start.wrapping_add(step) % KEYS_MAX)
 }
@@ -400,17 +400,17 @@ fn neighbours(known: u64, class: usize) -> (Option<usize>, Option<usize>) {
 }
 
 /// A line through two classes, for interpolation and extrapolation, on logarithmic axes.
-struct Line {
+struct Interpolation {
     /// The distance from the first class to the requested work.
     way: f32,
     /// One over the distance from the first class to the second. `None` if they coincide.
     inverse: Option<f32>,
 }
 
-impl Line {
-    fn through(first: &Class, second: &Class, work_log2: f32) -> Line {
+impl Interpolation {
+    fn through(first: &Class, second: &Class, work_log2: f32) -> Interpolation {
         let (from, to) = (first.at.get(), second.at.get());
-        Line { way: work_log2 - from, inverse: ((to - from).abs() >= 0.05).then(|| 1.0 / (to - from)) }
+        Interpolation { way: work_log2 - from, inverse: ((to - from).abs() >= 0.05).then(|| 1.0 / (to - from)) }
     }
 
     fn at(&self, first: f32, second: f32) -> f32 {
@@ -452,8 +452,8 @@ mod tests {
             let estimate = model.estimate(label.key(), 10.0).unwrap();
             assert!((estimate.run_ns / ns - 1.0).abs() < 0.01, "{label:?}");
         }
-        assert_eq!(rsa.key(), Key::new("sign", None, CostClass::labelled("rsa-4096")));
-        assert_eq!(of_model(2).key(), Key::new("infer", None, CostClass::numbered(2)));
+        assert_eq!(rsa.key(), CurveKey::new("sign", None, CostClass::labelled("rsa-4096")));
+        assert_eq!(of_model(2).key(), CurveKey::new("infer", None, CostClass::numbered(2)));
     }
 
     #[test]

@@ -26,11 +26,11 @@ pub const VIRTUAL_NODES_DEFAULT: usize = 128;
 pub struct ConsistentHash<F> {
     key: F,
     virtual_nodes: usize,
-    rings: [OnceLock<Vec<Place>>; RING_WORKERS_MAX.ilog2() as usize + 1],
+    rings: [OnceLock<Vec<RingPosition>>; RING_WORKERS_MAX.ilog2() as usize + 1],
 }
 
 /// A hash and the worker at this position.
-pub(super) type Place = (u64, u32);
+pub(super) type RingPosition = (u64, u32);
 
 impl<F> ConsistentHash<F> {
     /// Partitions by the hash of `key(message)`, with [`VIRTUAL_NODES_DEFAULT`] positions per
@@ -50,12 +50,12 @@ impl<F> ConsistentHash<F> {
     }
 
     /// The ring that holds at least the first `workers` workers.
-    fn ring(&self, workers: usize) -> &[Place] {
+    fn ring(&self, workers: usize) -> &[RingPosition] {
         let size = workers.next_power_of_two();
         self.rings[size.ilog2() as usize].get_or_init(|| {
             let nodes = 0..self.virtual_nodes;
             let places = (0..size).flat_map(|worker| nodes.clone().map(move |node| place(worker, node)));
-            let mut ring: Vec<Place> = places.collect();
+            let mut ring: Vec<RingPosition> = places.collect();
             ring.sort_unstable();
             ring
         })
@@ -86,7 +86,7 @@ impl<M: ?Sized, K: Hash, F: Fn(&M) -> K + Send + Sync> Partitioner<M> for Consis
     }
 }
 
-pub(super) fn place(worker: usize, node: usize) -> Place {
+pub(super) fn place(worker: usize, node: usize) -> RingPosition {
     // The label is not zero for the first position: `mix` would map zero to zero.
     let label = (worker as u64 + 1) << 32 | node as u64;
     (mix(mix(label)), worker as u32)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::hash::mix;
-use super::ring::{Place, place};
+use super::ring::{RingPosition, place};
 use super::*;
 
 fn identity(key: &u64) -> u64 {
@@ -162,7 +162,7 @@ proptest! {
     #[test]
     fn the_ring_agrees_with_a_plain_search(key: u64, workers in 1..70usize) {
         let places = (0..workers).flat_map(|worker| (0..VIRTUAL_NODES_DEFAULT).map(move |node| place(worker, node)));
-        let distance = |place: &Place| (place.0.wrapping_sub(stable_hash(&key)), place.1);
+        let distance = |place: &RingPosition| (place.0.wrapping_sub(stable_hash(&key)), place.1);
         let nearest = places.min_by_key(distance).unwrap().1 as usize;
         prop_assert_eq!(ConsistentHash::new(identity).partition(&key, workers), nearest);
     }

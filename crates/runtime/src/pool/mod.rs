@@ -34,14 +34,14 @@ use panoply_lockfree::blocking::block_until;
 use panoply_lockfree::foreign::discard;
 use panoply_lockfree::queue::{PushError, QUEUE_DEPTH_MAX, Queue};
 use panoply_lockfree::sleeper::{SPIN_US_MAX, spin};
-use panoply_lockfree::slot::{Receiver, Ticket, Unanswered, slot};
+use panoply_lockfree::slot::{Receiver, Ticket, WaitError, slot};
 use panoply_placement::PlacementError;
 use panoply_placement::affinity::{RealtimePriority, pin_current, set_realtime};
 
 use crate::address_space;
 use crate::partition::{Partitioner, RoundRobin, choose};
 use crate::process::{self, Process};
-use crate::worker::thread::{Keeper, Letter, LetterTicket, Mailbox, Postmark};
+use crate::worker::thread::{Letter, LetterTicket, Mailbox, Postmark, WorkerContext};
 use crate::worker::waits::{self, WorkerKey};
 use crate::worker::{Worker, WorkerError};
 
@@ -313,7 +313,7 @@ impl<W: Worker> WorkerPool<W> {
                     started.answer(Err(WorkerError::InitFailed { worker: index, reason: error.to_string() }));
                     return;
                 }
-                Keeper::new(index, mailbox, options, make).run(started);
+                WorkerContext::new(index, mailbox, options, make).run(started);
             })
             .map_err(no_thread)?;
         let thread = PoolThread { key, thread, ended };
@@ -433,7 +433,7 @@ impl<W: Worker> WorkerPool<W> {
             // thread nor a thread that waits for it. These threads end by themselves. A thread that
             // has ended waits for no other, so this wait is not part of a circle.
             if let Ok(_wait) = waits::wait_for(key, || false) {
-                if ended.wait_for(self.process, None, 0) == Err(Unanswered::Forked) {
+                if ended.wait_for(self.process, None, 0) == Err(WaitError::Forked) {
                     // The handles are the parent's.
                     return std::mem::forget((thread, threads));
                 }
@@ -501,7 +501,7 @@ impl<W: Worker> PendingReply<W> {
         }
         match self.receiver.wait(self.process, None) {
             Ok(Some(reply)) => reply,
-            Err(Unanswered::Forked) => Err(forked(self.process)),
+            Err(WaitError::Forked) => Err(forked(self.process)),
             _ => Err(WorkerError::Stopped),
         }
     }
@@ -514,8 +514,8 @@ impl<W: Worker> PendingReply<W> {
         match self.receiver.wait(self.process, Instant::now().checked_add(time_max)) {
             Ok(Some(reply)) => reply,
             Ok(None) => Err(WorkerError::Stopped),
-            Err(Unanswered::Forked) => Err(forked(self.process)),
-            Err(Unanswered::TimedOut) => Err(WorkerError::TimedOut { worker: self.worker }),
+            Err(WaitError::Forked) => Err(forked(self.process)),
+            Err(WaitError::TimedOut) => Err(WorkerError::TimedOut { worker: self.worker }),
         }
     }
 }

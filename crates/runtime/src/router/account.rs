@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use panoply_core::{Alternative, Describe, Error, Op, Prediction, Support, Verdict};
 
 use super::Router;
-use super::choice::{self, Choice, Fitness, Sight, Sights};
+use super::choice::{self, Choice, Fitness, LanePrediction, LanePredictions};
 use super::lanes::Candidate;
 use crate::health::Circuit;
 use crate::lane::WorkerState;
@@ -42,7 +42,7 @@ impl Router {
     fn verdict(
         &self,
         candidate: &Candidate,
-        sights: &Sights,
+        sights: &LanePredictions,
         chosen: Option<Choice>,
         op: &Op,
         wishes: &Wishes,
@@ -107,7 +107,7 @@ pub(super) fn refusal(router: &Router, op: &Op, wishes: &Wishes) -> Error {
     Error::Unsupported { op: op.name(), reason }
 }
 
-fn prediction(sight: &Sight) -> Prediction {
+fn prediction(sight: &LanePrediction) -> Prediction {
     let time = |ns: f32| Duration::from_nanos(ns as u64);
     Prediction { queue: time(sight.queue_ns), transfer: time(sight.transfer_ns), run: time(sight.run_ns) }
 }

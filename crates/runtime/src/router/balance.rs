@@ -14,7 +14,7 @@ use super::lanes::Candidate;
 use super::{Router, choice};
 use crate::health::Circuit;
 use crate::lane::inlet::BACKLOG_NS_MIN;
-use crate::lane::{Forecast, Lane, OpTicket, Task, WorkerState};
+use crate::lane::{Forecast, Lane, OpRequest, OpTicket, WorkerState};
 use crate::options::{Goal, Wishes};
 
 /// By what factor, and by how much, an op must be expected to finish sooner elsewhere: predictions
@@ -23,7 +23,7 @@ const SOONER_FACTOR: f32 = 1.2;
 const SOONER_NS_MIN: f32 = 50_000.0;
 
 /// The result of one look at all lanes.
-pub(crate) struct Found {
+pub(crate) struct BalanceReport {
     /// Whether some lane has a backlog of more than [`BACKLOG_NS_MIN`].
     pub(crate) uneven: bool,
     /// Whether some lane was idle and no queued op would have finished sooner there.
@@ -32,10 +32,10 @@ pub(crate) struct Found {
 
 /// Looks at every lane once, and moves ops from lanes with a backlog to idle lanes. `acts` returns
 /// whether the looking relay has not been replaced meanwhile.
-pub(crate) fn round(router: &Router, now: Instant, acts: &dyn Fn() -> bool) -> Found {
+pub(crate) fn round(router: &Router, now: Instant, acts: &dyn Fn() -> bool) -> BalanceReport {
     let idle = router.lanes.iter().filter(|candidate| is_idle(candidate));
     let idle = idle.fold(0_u64, |mask, candidate| mask | (1 << candidate.lane.number));
-    let (mut found, mut moved) = (Found { uneven: false, in_vain: false }, 0);
+    let (mut found, mut moved) = (BalanceReport { uneven: false, in_vain: false }, 0);
     for candidate in router.lanes.iter() {
         let lane = &candidate.lane;
         if lane.backlog_ns() <= BACKLOG_NS_MIN || !lane.is_open() {
@@ -68,7 +68,7 @@ fn relieve(router: &Router, lane: &Lane, idle: u64, now: Instant, acts: &dyn Fn(
         // The ops in the engine come before the first queued op.
         let ahead_ns = ahead_ns.get_or_insert_with(|| lane.backlog_ns().saturating_sub(queued_ns) as f32);
         // An op that panics when it is asked about itself stays in place, and affects no other op.
-        let asked = |task: &mut Task| contain(|| sooner(router, lane, task, *ahead_ns, idle, now)).ok().flatten();
+        let asked = |task: &mut OpRequest| contain(|| sooner(router, lane, task, *ahead_ns, idle, now)).ok().flatten();
         let Some(forecast) = ticket.question_mut().and_then(asked) else {
             *ahead_ns += ticket.question_mut().map_or(0.0, |task| task.load_ns as f32);
             return Some(ticket);
@@ -86,7 +86,7 @@ fn relieve(router: &Router, lane: &Lane, idle: u64, now: Instant, acts: &dyn Fn(
 }
 
 /// The forecast for an op on an idle lane, if the op may go there and would finish sooner.
-fn sooner(router: &Router, lane: &Lane, task: &Task, ahead_ns: f32, idle: u64, now: Instant) -> Option<Forecast> {
+fn sooner(router: &Router, lane: &Lane, task: &OpRequest, ahead_ns: f32, idle: u64, now: Instant) -> Option<Forecast> {
     let Wishes { pinned, prefer, goal, .. } = task.wishes;
     // Ops that are pinned, prefer a device, probe or explore stay. So do ops that only fetch an
     // input here.

@@ -1,7 +1,7 @@
 //! The choice of a device.
 //!
-//! 1. Every lane that may take the op gets a [`Sight`]: how fit it is, and its predicted queue,
-//!    transfer and run time.
+//! 1. Every lane that may take the op gets a [`LanePrediction`]: how fit it is, and its predicted
+//!    queue, transfer and run time.
 //! 2. Lanes are ordered by fitness, then by score. The score is the predicted finish time, or
 //!    another measure that the caller's goal asks for. If ops are queued, the score is multiplied
 //!    by a penalty: the square root of the op's cost on this device over its cost on the cheapest
@@ -20,7 +20,7 @@ use panoply_core::{DeviceKind, FirstGuess, Op, Result, Warmth};
 use super::facts::Facts;
 use super::lanes::{Candidate, LANES_MAX};
 use super::{Decision, Router, account};
-use crate::health::Passage;
+use crate::health::Admission;
 use crate::lane::{Forecast, WorkerState};
 use crate::learned::model::Estimate;
 use crate::options::{Goal, Wishes};
@@ -51,7 +51,7 @@ pub(super) enum Fitness {
 
 /// The router's prediction for one op on one lane.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sight {
+pub(super) struct LanePrediction {
     /// The id of the lane.
     pub(super) id: u16,
     pub(super) fitness: Fitness,
@@ -70,7 +70,7 @@ pub(super) struct Sight {
     pub(super) outdone_by: Option<u8>,
 }
 
-const UNSEEN: Sight = Sight {
+const UNSEEN: LanePrediction = LanePrediction {
     id: u16::MAX,
     fitness: Fitness::Out,
     measured: false,
@@ -86,8 +86,8 @@ const UNSEEN: Sight = Sight {
 };
 
 /// The router's predictions for one op on every lane.
-pub(super) struct Sights {
-    pub(super) of: [Sight; LANES_MAX],
+pub(super) struct LanePredictions {
+    pub(super) of: [LanePrediction; LANES_MAX],
     pub(super) facts: Facts,
 }
 
@@ -120,7 +120,7 @@ pub(super) fn soonest(router: &Router, op: &Op, wishes: &Wishes, now: Instant) -
     Some(forecast(router, &sights, Choice { lane: best as u8, explored: false }))
 }
 
-fn forecast(router: &Router, sights: &Sights, choice: Choice) -> Forecast {
+fn forecast(router: &Router, sights: &LanePredictions, choice: Choice) -> Forecast {
     let (explored, sight) = (choice.explored, &sights.of[usize::from(choice.lane)]);
     let target = router.lanes.made(sight.id);
     Forecast {
@@ -139,8 +139,8 @@ fn forecast(router: &Router, sights: &Sights, choice: Choice) -> Forecast {
 }
 
 /// Looks at every lane.
-pub(super) fn look(router: &Router, op: &Op, wishes: &Wishes, now: Instant) -> Sights {
-    let mut sights = Sights { of: [UNSEEN; LANES_MAX], facts: Facts::of(op) };
+pub(super) fn look(router: &Router, op: &Op, wishes: &Wishes, now: Instant) -> LanePredictions {
+    let mut sights = LanePredictions { of: [UNSEEN; LANES_MAX], facts: Facts::of(op) };
     let bound = match sights.facts.bound_to {
         // Any lane may run a transfer to a device that has no lane. No lane may run an op on the
         // object of such a device.
@@ -171,21 +171,21 @@ fn weighs(goal: Goal) -> bool {
 
 /// Whether this lane has the earlier predicted finish, and the penalty of rule 2 made the chosen
 /// lane win.
-pub(super) fn is_costlier(sights: &Sights, lane: u8, choice: Choice, wishes: &Wishes) -> bool {
+pub(super) fn is_costlier(sights: &LanePredictions, lane: u8, choice: Choice, wishes: &Wishes) -> bool {
     let finish_ns = |lane: u8| {
-        let Sight { queue_ns, transfer_ns, run_ns, .. } = sights.of[usize::from(lane)];
+        let LanePrediction { queue_ns, transfer_ns, run_ns, .. } = sights.of[usize::from(lane)];
         queue_ns + transfer_ns + run_ns
     };
     weighs(wishes.goal) && wishes.prefer.is_none() && !choice.explored && finish_ns(lane) < finish_ns(choice.lane)
 }
 
 /// Multiplies every score by the penalty of rule 2. If no lane has a queue, there is no penalty.
-fn weigh(seen: &mut [Sight]) {
+fn weigh(seen: &mut [LanePrediction]) {
     if seen.iter().all(|sight| sight.queue_ns <= 0.0) {
         return;
     }
-    let cost_ns = |sight: &Sight| sight.transfer_ns + sight.service_ns;
-    let fit = |sight: &&Sight| sight.fitness == Fitness::Fit && sight.measured;
+    let cost_ns = |sight: &LanePrediction| sight.transfer_ns + sight.service_ns;
+    let fit = |sight: &&LanePrediction| sight.fitness == Fitness::Fit && sight.measured;
     let least_ns = seen.iter().filter(fit).map(cost_ns).fold(f32::INFINITY, f32::min);
     for sight in seen.iter_mut().filter(|sight| sight.measured) {
         sight.score *= reluctance(cost_ns(sight), least_ns);
@@ -198,7 +198,14 @@ pub(super) fn reluctance(cost_ns: f32, least_ns: f32) -> f32 {
     (cost_ns.max(1.0) / least_ns.max(1.0)).max(1.0).sqrt()
 }
 
-fn look_at(router: &Router, candidate: &Candidate, op: &Op, facts: &Facts, wishes: &Wishes, now: Instant) -> Sight {
+fn look_at(
+    router: &Router,
+    candidate: &Candidate,
+    op: &Op,
+    facts: &Facts,
+    wishes: &Wishes,
+    now: Instant,
+) -> LanePrediction {
     let lane = &candidate.lane;
     if !candidate.can_run(op) {
         return UNSEEN;
@@ -211,7 +218,7 @@ fn look_at(router: &Router, candidate: &Candidate, op: &Op, facts: &Facts, wishe
     if wishes.to_host && !host_memory {
         transfer_ns += lane.links.down.time_ns(estimate.output_bytes());
     }
-    let mut sight = Sight {
+    let mut sight = LanePrediction {
         id: lane.id,
         fitness: Fitness::Fit,
         measured: estimate.near,
@@ -226,9 +233,9 @@ fn look_at(router: &Router, candidate: &Candidate, op: &Op, facts: &Facts, wishe
         outdone_by: None,
     };
     match lane.gate.breaker.passage(|| lane.since_epoch_ns(now), &lane.rules) {
-        Passage::Free => {}
-        Passage::Probe => sight.probe = true,
-        Passage::Barred => sight.fitness = Fitness::Unfit,
+        Admission::Free => {}
+        Admission::Probe => sight.probe = true,
+        Admission::Barred => sight.fitness = Fitness::Unfit,
     }
     if lane.gate.is_full() || lane.state() != WorkerState::Ready {
         sight.fitness = Fitness::Unfit;
@@ -241,7 +248,7 @@ fn look_at(router: &Router, candidate: &Candidate, op: &Op, facts: &Facts, wishe
 }
 
 /// The score of a prediction under the caller's goal.
-fn score(sight: &Sight, wishes: &Wishes, now: Instant, watts: impl FnOnce() -> f32) -> f32 {
+fn score(sight: &LanePrediction, wishes: &Wishes, now: Instant, watts: impl FnOnce() -> f32) -> f32 {
     let finish_ns = sight.queue_ns + sight.transfer_ns + sight.run_ns;
     let score = match wishes.goal {
         Goal::Soonest | Goal::Latency => finish_ns,
@@ -257,7 +264,7 @@ fn score(sight: &Sight, wishes: &Wishes, now: Instant, watts: impl FnOnce() -> f
 }
 
 /// Of the lanes that reach the same hardware, keeps only the one that is faster for this op.
-fn outdo(router: &Router, sights: &mut Sights) {
+fn outdo(router: &Router, sights: &mut LanePredictions) {
     for (number, candidate) in router.lanes.iter().enumerate() {
         let mut siblings = candidate.same_hardware.load(std::sync::atomic::Ordering::Relaxed);
         let mine = sights.of[number];
@@ -265,7 +272,7 @@ fn outdo(router: &Router, sights: &mut Sights) {
             let other = siblings.trailing_zeros() as usize;
             siblings &= siblings - 1;
             let theirs = sights.of[other];
-            let cost = |sight: &Sight| sight.transfer_ns + sight.run_ns;
+            let cost = |sight: &LanePrediction| sight.transfer_ns + sight.run_ns;
             let better =
                 (theirs.fitness, !theirs.measured, cost(&theirs)) < (mine.fitness, !mine.measured, cost(&mine));
             if theirs.fitness != Fitness::Out && better {
@@ -276,7 +283,7 @@ fn outdo(router: &Router, sights: &mut Sights) {
 }
 
 /// The lane that takes the op.
-pub(super) fn pick(router: &Router, sights: &Sights, wishes: &Wishes, lanes: usize) -> Option<Choice> {
+pub(super) fn pick(router: &Router, sights: &LanePredictions, wishes: &Wishes, lanes: usize) -> Option<Choice> {
     let seen = &sights.of[..lanes];
     let fit = |lane: usize| seen[lane].fitness == Fitness::Fit && seen[lane].outdone_by.is_none();
     if let Some(preferred) = wishes.prefer
@@ -293,7 +300,7 @@ pub(super) fn pick(router: &Router, sights: &Sights, wishes: &Wishes, lanes: usi
     let limit_ns = seen[best].score * TRIAL_FACTOR_MAX + TRIAL_NS_MIN;
     let trial = better_of(seen, |lane| {
         let worth_it = seen[lane].score <= limit_ns && wishes.deadline.is_none();
-        let Sight { explorable, probe, .. } = seen[lane];
+        let LanePrediction { explorable, probe, .. } = seen[lane];
         worth_it && seen[lane].fitness == Fitness::Fit && (explorable && lane != best || probe)
     });
     if let Some(trial) = trial
@@ -312,7 +319,7 @@ pub(super) fn pick(router: &Router, sights: &Sights, wishes: &Wishes, lanes: usi
 }
 
 /// The fittest lane with the smallest score among the lanes for which `counts` is true.
-fn better_of(seen: &[Sight], counts: impl Fn(usize) -> bool) -> Option<usize> {
+fn better_of(seen: &[LanePrediction], counts: impl Fn(usize) -> bool) -> Option<usize> {
     let mut best: Option<usize> = None;
     for lane in (0..seen.len()).filter(|lane| counts(*lane)) {
         let better =
@@ -326,7 +333,7 @@ fn better_of(seen: &[Sight], counts: impl Fn(usize) -> bool) -> Option<usize> {
 
 /// Makes cold lanes compile the op's kernels, if their score is better than the chosen one's, if
 /// they are unmeasured, or if the caller prefers them.
-fn warm_up_colder(router: &Router, sights: &Sights, choice: Choice, op: &Op, wishes: &Wishes) {
+fn warm_up_colder(router: &Router, sights: &LanePredictions, choice: Choice, op: &Op, wishes: &Wishes) {
     let chosen = sights.of[usize::from(choice.lane)].score;
     for (number, candidate) in router.lanes.iter().enumerate() {
         let sight = &sights.of[number];
@@ -371,12 +378,12 @@ fn watts(candidate: &Candidate) -> f32 {
 mod tests {
     use super::*;
 
-    fn sight(queue_ns: f32, run_ns: f32) -> Sight {
+    fn sight(queue_ns: f32, run_ns: f32) -> LanePrediction {
         let score = queue_ns + run_ns;
-        Sight { fitness: Fitness::Fit, measured: true, queue_ns, run_ns, service_ns: run_ns, score, ..UNSEEN }
+        LanePrediction { fitness: Fitness::Fit, measured: true, queue_ns, run_ns, service_ns: run_ns, score, ..UNSEEN }
     }
 
-    fn chosen(mut seen: [Sight; 2]) -> usize {
+    fn chosen(mut seen: [LanePrediction; 2]) -> usize {
         weigh(&mut seen);
         better_of(&seen, |_| true).unwrap()
     }

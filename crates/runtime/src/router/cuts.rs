@@ -7,13 +7,13 @@
 
 use std::time::Instant;
 
-use panoply_core::graph::Parts;
+use panoply_core::graph::GraphParts;
 use panoply_core::op::graph::{GraphOp, RunGraph};
 use panoply_core::{DeviceId, Error, Op, Result, Support};
 
 use super::Router;
 use super::lanes::Candidate;
-use crate::lane::{InParts, Task};
+use crate::lane::{InParts, OpRequest};
 use crate::options::Wishes;
 
 impl Router {
@@ -53,7 +53,7 @@ impl Router {
         }
     }
 
-    fn parts(&self, graph: &RunGraph, devices: &[DeviceId]) -> Result<std::sync::Arc<Parts>> {
+    fn parts(&self, graph: &RunGraph, devices: &[DeviceId]) -> Result<std::sync::Arc<GraphParts>> {
         let ask = |device: DeviceId, op: &Op| {
             let gone = || Support::No("it is gone".to_owned());
             self.lanes.serving(device).map_or_else(gone, |candidate| candidate.supports(op))
@@ -62,7 +62,7 @@ impl Router {
     }
 
     /// Chooses the lane of the present part of a graph.
-    pub(crate) fn route_part(&self, task: &mut Task, now: Instant) -> Result<()> {
+    pub(crate) fn route_part(&self, task: &mut OpRequest, now: Instant) -> Result<()> {
         let parts = task.history.as_ref().and_then(|history| history.parts.as_ref());
         task.wishes.prefer = parts.map(|parts| self.lane_of_part(parts)).transpose()?.flatten();
         let op = task.op.as_ref().ok_or(Error::ShuttingDown)?;

@@ -7,11 +7,11 @@ use panoply_core::{Describe, Error, Op, Result};
 use panoply_lockfree::slot::slot;
 
 use super::Router;
-use crate::lane::{Lane, OpReceiver, OpTicket, Task};
+use crate::lane::{Lane, OpReceiver, OpRequest, OpTicket};
 use crate::options::{FallbackPolicy, Wishes};
 
 /// An op that was sent, or that waits for room.
-pub(crate) struct Sent {
+pub(crate) struct Dispatch {
     pub(crate) receiver: OpReceiver,
     /// The first lane that it visits.
     pub(crate) lane: Arc<Lane>,
@@ -34,7 +34,7 @@ impl Router {
     /// Chooses a lane and sends the op there. If that lane is full, the op waits for room, or goes
     /// to the next best lane if it must not wait. If the lane is gone, the op always goes to the
     /// next best lane. For a graph that must be cut, the first part is sent.
-    pub(crate) fn send(&self, mut op: Op, mut wishes: Wishes, now: Instant, may_wait: bool) -> Result<Sent> {
+    pub(crate) fn send(&self, mut op: Op, mut wishes: Wishes, now: Instant, may_wait: bool) -> Result<Dispatch> {
         let mut parts = self.cut(&op, &wishes)?;
         if let Some(parts) = &parts {
             op = parts.op()?;
@@ -56,9 +56,9 @@ impl Router {
             lane.sleeper.wake();
             let (ticket, receiver) = slot(task);
             let (mut ticket, error) = match lane.try_send(ticket) {
-                Ok(()) => return Ok(Sent { receiver, lane, unsent: None }),
+                Ok(()) => return Ok(Dispatch { receiver, lane, unsent: None }),
                 Err((ticket, Error::Busy { .. })) if may_wait => {
-                    return Ok(Sent { receiver, lane, unsent: Some(ticket) });
+                    return Ok(Dispatch { receiver, lane, unsent: Some(ticket) });
                 }
                 Err(refused) => refused,
             };
@@ -77,7 +77,7 @@ impl Router {
     }
 
     /// Chooses a lane, and creates the record that travels with the op.
-    fn task(&self, op: Op, wishes: &Wishes, accepted: Instant) -> Result<Task> {
+    fn task(&self, op: Op, wishes: &Wishes, accepted: Instant) -> Result<OpRequest> {
         let forecast = self.choose(&op, wishes, accepted)?.forecast;
         let again = match wishes.policy {
             FallbackPolicy::None => false,
@@ -89,8 +89,18 @@ impl Router {
         let (keep, session) = (verify || again && op.is_repeatable(), op.is_session());
         let (seat, history) = (None, None);
         let wishes_of = *wishes;
-        let mut task =
-            Task { op: None, accepted, wishes: wishes_of, forecast, load_ns: 0, keep, verify, session, seat, history };
+        let mut task = OpRequest {
+            op: None,
+            accepted,
+            wishes: wishes_of,
+            forecast,
+            load_ns: 0,
+            keep,
+            verify,
+            session,
+            seat,
+            history,
+        };
         if forecast.probe || forecast.explored {
             self.take_seat(&mut task);
         }

@@ -5,7 +5,7 @@ use panoply_core::{Describe, DeviceId, Location, Op, PartRef};
 
 use super::lanes::{Candidate, LaneList};
 use crate::lane::Lane;
-use crate::learned::model::{Key, log2};
+use crate::learned::model::{CurveKey, log2};
 
 /// The number of devices that are distinguished as owners of one op's inputs. Inputs on further
 /// devices are counted with the last.
@@ -13,7 +13,7 @@ const OWNERS_MAX: usize = 4;
 
 /// The properties of one op. See the module.
 pub(super) struct Facts {
-    pub(super) key: Key,
+    pub(super) key: CurveKey,
     pub(super) work_log2: f32,
     /// Bytes of inputs in the host's memory.
     host_bytes: f32,
@@ -30,7 +30,7 @@ pub(super) struct Facts {
 impl Facts {
     pub(super) fn of(op: &Op) -> Facts {
         let mut facts = Facts {
-            key: Key(1),
+            key: CurveKey(1),
             work_log2: log2(op.work() as f32),
             host_bytes: 0.0,
             owners: [None; OWNERS_MAX],
@@ -55,7 +55,7 @@ impl Facts {
                 Location::Device(owner) => facts.add(owner, bytes),
             }
         });
-        facts.key = Key::new(op.name(), dtype, op.cost_class());
+        facts.key = CurveKey::new(op.name(), dtype, op.cost_class());
         facts
     }
 

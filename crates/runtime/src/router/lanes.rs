@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use panoply_core::{Backend, DeviceId, Error, FirstGuess, Op, Result, Support, Warmth};
 use panoply_lockfree::foreign::contain;
 
-use crate::lane::{Lane, Place, WorkerState};
+use crate::lane::{Lane, LaneSlot, WorkerState};
 
 /// The most devices that a runtime serves at once. A set of devices is a bit mask in a number.
 pub(crate) const LANES_MAX: usize = 48;
@@ -64,7 +64,7 @@ impl LaneList {
     pub(crate) fn add(
         &self,
         backend: &Arc<dyn Backend>,
-        make: impl FnOnce(Place) -> Lane,
+        make: impl FnOnce(LaneSlot) -> Lane,
     ) -> Result<Arc<Lane>, String> {
         self.add_over(backend, |_| None::<()>, make)
     }
@@ -76,7 +76,7 @@ impl LaneList {
         &self,
         backend: &Arc<dyn Backend>,
         rank: impl Fn(&Candidate) -> Option<R>,
-        make: impl FnOnce(Place) -> Lane,
+        make: impl FnOnce(LaneSlot) -> Lane,
     ) -> Result<Arc<Lane>, String> {
         let _guard = self.growing.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let id = self.made_count.load(Ordering::Acquire);
@@ -91,7 +91,7 @@ impl LaneList {
         if number >= LANES_MAX {
             return Err(format!("a runtime serves {LANES_MAX} devices at once"));
         }
-        let lane = Arc::new(make(Place { id: id as u16, number: number as u8 }));
+        let lane = Arc::new(make(LaneSlot { id: id as u16, number: number as u8 }));
         let backend = Arc::clone(backend);
         let _ = place.set(Candidate { lane: Arc::clone(&lane), backend, same_hardware: AtomicU64::new(0) });
         self.made_count.store(id + 1, Ordering::Release);

@@ -21,8 +21,8 @@ use std::time::Instant;
 use panoply_core::{Op, Result};
 use panoply_lockfree::CacheLine;
 
-use crate::lane::task::Seat;
-use crate::lane::{Forecast, Lane, Task};
+use crate::lane::task::ProbeSeat;
+use crate::lane::{Forecast, Lane, OpRequest};
 use crate::options::Wishes;
 
 mod account;
@@ -81,9 +81,9 @@ impl Router {
     }
 
     /// Takes the seat that a chosen op needs in its lane.
-    pub(crate) fn take_seat(&self, task: &mut Task) {
+    pub(crate) fn take_seat(&self, task: &mut OpRequest) {
         let candidate = self.lanes.made(task.forecast.target);
-        task.seat = candidate.and_then(|candidate| Seat::take(&candidate.lane, &task.forecast));
+        task.seat = candidate.and_then(|candidate| ProbeSeat::take(&candidate.lane, &task.forecast));
         if task.forecast.explored {
             self.explored.fetch_add(1, Ordering::Relaxed);
         }
@@ -91,7 +91,7 @@ impl Router {
 
     /// Redirects an op whose lane was given up to the lane that its device got when it was found
     /// again, if there is one.
-    pub(crate) fn follow(&self, task: &mut Task) {
+    pub(crate) fn follow(&self, task: &mut OpRequest) {
         let Some(target) = self.lanes.made(task.forecast.target) else { return };
         if !target.is_alive()
             && let Some(newer) = self.lanes.serving(target.lane.info.id).filter(|newer| newer.is_alive())
@@ -103,7 +103,7 @@ impl Router {
 
     /// The lane that the op visits next: the lane that holds an input to fetch, or the one that
     /// runs the op. Stores the op's load on that lane in the task.
-    pub(crate) fn next_stop(&self, task: &mut Task) -> Option<Arc<Lane>> {
+    pub(crate) fn next_stop(&self, task: &mut OpRequest) -> Option<Arc<Lane>> {
         let target = &self.lanes.made(task.forecast.target)?.lane;
         let owner = task.next_owner(target.info.id);
         let source = owner.and_then(|owner| self.lanes.serving(owner));

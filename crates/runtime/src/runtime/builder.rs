@@ -53,10 +53,10 @@ pub struct Builder {
 #[non_exhaustive]
 pub enum BuildError {
     /// No backend found a device.
-    #[error("no device was found: {}", reasons.join("; "))]
+    #[error("no device was found: {}", reasons(reports).join("; "))]
     NoDevice {
-        /// The reason of each backend.
-        reasons: Vec<String>,
+        /// The answers of all backends.
+        reports: Vec<BackendReport>,
     },
     /// An invalid limit.
     #[error("{what}: expected {expected}, got {got}")]
@@ -227,7 +227,7 @@ impl Runtime {
     fn start_threads(&self, opinions: Option<Arc<Opinions>>, relay: Relay) -> Result<(), BuildError> {
         let mut control = self.control();
         if self.router.lanes.len() == 0 {
-            return Err(BuildError::NoDevice { reasons: control.reports.iter().filter_map(reason).collect() });
+            return Err(BuildError::NoDevice { reports: control.reports.clone() });
         }
         let refused =
             |error| BuildError::BadLimit { what: "threads", expected: "room for one more", got: format!("{error}") };
@@ -264,11 +264,13 @@ fn wait_until_open(router: &Router, process: Process) {
     }
 }
 
-fn reason(report: &BackendReport) -> Option<String> {
-    match &report.devices {
-        Ok(_) => None,
-        Err(absence) => Some(format!("{}: {absence}", report.api)),
-    }
+/// The reason of each backend that found no device, after the name of its API.
+fn reasons(reports: &[BackendReport]) -> Vec<String> {
+    let reason = |report: &BackendReport| {
+        let absence = report.devices.as_ref().err()?;
+        Some(format!("{}: {absence}", report.api))
+    };
+    reports.iter().filter_map(reason).collect()
 }
 
 fn check_limits(limits: &WorkerLimits) -> Result<(), BuildError> {

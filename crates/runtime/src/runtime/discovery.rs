@@ -35,13 +35,13 @@ pub type Rediscovery = Vec<DeviceChange>;
 const NAMES_MAX: usize = 8;
 
 /// The answer of one backend.
-struct Answer {
+struct BackendAnswer {
     backend: Arc<dyn Backend>,
     /// `Err` holds the message of a panic.
     devices: Result<Result<Vec<DeviceInfo>, Absence>, String>,
 }
 
-impl Answer {
+impl BackendAnswer {
     /// The devices that it found, except those that the builder excluded.
     fn wanted<'a>(&'a self, leave_out: &'a [DeviceId]) -> impl Iterator<Item = &'a DeviceInfo> {
         let devices = self.devices.iter().flatten().flatten();
@@ -51,9 +51,9 @@ impl Answer {
 
 /// Devices that exist but get no worker, grouped by the reason.
 #[derive(Default)]
-struct LeftOut(Vec<(Api, String, Vec<DeviceId>)>);
+struct OmittedDevices(Vec<(Api, String, Vec<DeviceId>)>);
 
-impl LeftOut {
+impl OmittedDevices {
     fn note(&mut self, device: DeviceId, reason: String) {
         let same = self.0.iter_mut().find(|(api, known, _)| *api == device.api && *known == reason);
         match same {
@@ -96,10 +96,10 @@ impl Runtime {
         };
         let ask = |backend: Arc<dyn Backend>| {
             let devices = contain(|| backend.discover());
-            Answer { backend, devices }
+            BackendAnswer { backend, devices }
         };
-        let answers: Vec<Answer> = backends.into_iter().map(ask).collect();
-        let (mut changes, mut left_out) = (Vec::new(), LeftOut::default());
+        let answers: Vec<BackendAnswer> = backends.into_iter().map(ask).collect();
+        let (mut changes, mut left_out) = (Vec::new(), OmittedDevices::default());
         for answer in &answers {
             self.retire_missing(answer, &leave_out, &mut changes);
         }
@@ -127,8 +127,8 @@ impl Runtime {
         Ok(changes)
     }
 
-    fn note_reports(&self, answers: Vec<Answer>, left_out: LeftOut) {
-        let report = |answer: Answer| {
+    fn note_reports(&self, answers: Vec<BackendAnswer>, left_out: OmittedDevices) {
+        let report = |answer: BackendAnswer| {
             let devices = answer.devices.unwrap_or_else(|message| {
                 Err(Absence::NoDevice { reason: format!("its backend panicked: {message}") })
             });
@@ -143,7 +143,7 @@ impl Runtime {
         control.reports = reports;
     }
 
-    fn retire_missing(&self, answer: &Answer, leave_out: &[DeviceId], changes: &mut Vec<DeviceChange>) {
+    fn retire_missing(&self, answer: &BackendAnswer, leave_out: &[DeviceId], changes: &mut Vec<DeviceChange>) {
         if answer.devices.is_err() {
             // A panic says nothing about the devices that were found before, so they stay.
             return;
@@ -253,14 +253,14 @@ pub(super) struct Search {
 }
 
 /// The permission to search for devices.
-pub(super) struct Turn<'a> {
+pub(super) struct DiscoveryTurn<'a> {
     thread: &'a Mutex<Option<ThreadId>>,
     process: Process,
     _turn: MutexGuard<'a, ()>,
 }
 
 impl Search {
-    fn begin(&self, process: Process) -> Result<Turn<'_>, Error> {
+    fn begin(&self, process: Process) -> Result<DiscoveryTurn<'_>, Error> {
         let here = std::thread::current().id();
         let forked = || process.refusal("the runtime");
         if *process::lock(&self.thread, process).ok_or_else(forked)? == Some(here) {
@@ -272,11 +272,11 @@ impl Search {
         }
         let turn = process::lock(&self.turn, process).ok_or_else(forked)?;
         *process::lock(&self.thread, process).ok_or_else(forked)? = Some(here);
-        Ok(Turn { thread: &self.thread, process, _turn: turn })
+        Ok(DiscoveryTurn { thread: &self.thread, process, _turn: turn })
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for DiscoveryTurn<'_> {
     fn drop(&mut self) {
         if let Some(mut thread) = process::lock(self.thread, self.process) {
             *thread = None;

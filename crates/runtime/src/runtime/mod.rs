@@ -27,7 +27,7 @@ use crate::pending::{Deadline, Pending};
 use crate::process::{self, Process};
 use crate::relay::RelayThread;
 use crate::router::Router;
-use crate::router::dispatch::Sent;
+use crate::router::dispatch::Dispatch;
 use crate::router::profile::{Identity, Profile};
 use crate::telemetry::{DeviceFigures, Snapshot};
 use crate::threads::Owner;
@@ -252,9 +252,9 @@ impl Runtime {
     }
 
     /// Takes the parts that are still to be ended.
-    fn parts_to_end(&self) -> Ending {
+    fn parts_to_end(&self) -> RuntimeParts {
         let mut control = self.control();
-        Ending {
+        RuntimeParts {
             router: Arc::clone(&self.router),
             inlet: Arc::clone(&self.inlet),
             timers: Arc::clone(&self.timers),
@@ -281,7 +281,7 @@ impl Runtime {
         let wishes = self.router.lanes.wishes(options, self.policy, accepted)?;
         let input_bytes = op.input_bytes();
         let deadline = options.deadline.map(|at| Deadline::new(at, &self.timers));
-        let Sent { receiver, lane, unsent } = self.router.send(op, wishes, accepted, may_wait)?;
+        let Dispatch { receiver, lane, unsent } = self.router.send(op, wishes, accepted, may_wait)?;
         Ok(Pending::sent(receiver, lane, unsent, deadline, input_bytes, O::output))
     }
 }
@@ -327,7 +327,7 @@ impl Drop for Runtime {
 }
 
 /// The parts of a runtime that end with it.
-struct Ending {
+struct RuntimeParts {
     router: Arc<Router>,
     inlet: Arc<Inlet>,
     timers: Arc<Timers>,
@@ -338,7 +338,7 @@ struct Ending {
     process: Process,
 }
 
-impl Ending {
+impl RuntimeParts {
     /// Ends everything. No foreign code is called on this thread: ending a runtime must not wait
     /// for ever for a foreign waker. A fork in the middle of it leaves everything to the parent.
     fn end(mut self, drain_time_max: Duration) -> Shutdown {
@@ -366,7 +366,7 @@ impl Ending {
             std::mem::forget(self);
             return FORKED;
         }
-        let Ending { router, inlet: _, timers, errands, supervisor: _, relay, verifier, process: _ } = self;
+        let RuntimeParts { router, inlet: _, timers, errands, supervisor: _, relay, verifier, process: _ } = self;
         if let Some(verifier) = verifier {
             // Devices no longer answer, so none of the verifier's waits takes long. But a backend
             // may hold it up.

@@ -14,29 +14,29 @@ use std::time::Duration;
 
 use panoply_conformance::values::Random;
 use panoply_core::{
-    Absence, Api, Backend, DeviceId, DeviceInfo, Engine, Finished, Health, Item, MemoryStats, Op, OpenOptions, Result,
-    Support, Tensor, Warmth,
+    Absence, Api, Backend, DeviceId, DeviceInfo, Engine, FinishedOp, Health, Item, MemoryStats, Op, OpenOptions,
+    Result, Support, Tensor, Warmth,
 };
 
 /// The probability of a misbehaviour at a call, in ten-thousandths.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Chances {
+pub(super) struct FaultRates {
     pub(super) panic: u64,
     pub(super) stuck: u64,
 }
 
-type Step = Rc<dyn Fn()>;
+type HookFn = Rc<dyn Fn()>;
 
 thread_local! {
     static RANDOM: RefCell<Random> = RefCell::new(Random::new(0));
-    static CHANCES: Cell<Chances> = const { Cell::new(Chances { panic: 0, stuck: 0 }) };
+    static CHANCES: Cell<FaultRates> = const { Cell::new(FaultRates { panic: 0, stuck: 0 }) };
     /// The steps of the world while a call does not return.
-    static MEANWHILE: RefCell<Option<Step>> = const { RefCell::new(None) };
+    static MEANWHILE: RefCell<Option<HookFn>> = const { RefCell::new(None) };
     static PANICS: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Makes foreign code misbehave with these chances.
-pub(super) fn misbehave(seed: u64, chances: Chances, meanwhile: Step) {
+pub(super) fn misbehave(seed: u64, chances: FaultRates, meanwhile: HookFn) {
     RANDOM.set(Random::new(seed));
     CHANCES.set(chances);
     MEANWHILE.set(Some(meanwhile));
@@ -44,7 +44,7 @@ pub(super) fn misbehave(seed: u64, chances: Chances, meanwhile: Step) {
 
 /// Makes foreign code behave.
 pub(super) fn calm() {
-    CHANCES.set(Chances::default());
+    CHANCES.set(FaultRates::default());
 }
 
 /// How often foreign code has panicked on this thread.
@@ -131,7 +131,7 @@ impl Engine for MisbehavingEngine {
         call();
     }
 
-    fn poll(&mut self, finished: &mut Vec<Finished>, wait_max: Duration) -> usize {
+    fn poll(&mut self, finished: &mut Vec<FinishedOp>, wait_max: Duration) -> usize {
         call();
         let under_way = self.0.poll(finished, wait_max);
         call();

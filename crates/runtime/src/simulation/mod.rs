@@ -76,16 +76,16 @@ struct World {
     /// The workers whose drivers are in a step, each inside a call of the one before it.
     stepping: Vec<usize>,
     /// The lane of the innermost worker, as it was when a stuck call of its driver returned.
-    seen: Option<Sight>,
+    seen: Option<LaneSnapshot>,
     tally: Tally,
 }
 
 /// The world as it is shared with code that runs during its calls.
-type Shared = Rc<RefCell<World>>;
+type SharedWorld = Rc<RefCell<World>>;
 
 /// The state of a lane that a replaced driver must leave unchanged.
 #[derive(Clone, Debug, PartialEq)]
-struct Sight {
+struct LaneSnapshot {
     state: WorkerState,
     trouble: Option<Error>,
     queued: usize,
@@ -260,9 +260,9 @@ impl World {
         self.seen = self.stepping.last().map(|index| self.sight(*index));
     }
 
-    fn sight(&self, index: usize) -> Sight {
+    fn sight(&self, index: usize) -> LaneSnapshot {
         let report = self.workers[index].lane.report();
-        Sight {
+        LaneSnapshot {
             state: report.state,
             trouble: report.trouble,
             queued: report.queued,

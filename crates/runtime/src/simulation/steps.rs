@@ -10,12 +10,12 @@ use panoply_core::Error;
 use panoply_core::clock::Clock;
 use panoply_lockfree::foreign::discard;
 
-use super::{DEVICES, Shared, hooks};
-use crate::device_worker::driver::Step;
+use super::{DEVICES, SharedWorld, hooks};
+use crate::device_worker::driver::DriverStep;
 use crate::lane::WorkerState;
 
 /// Makes foreign code panic and keep its callers, with random frequency.
-pub(super) fn misbehave(world: &Shared, seed: u64) {
+pub(super) fn misbehave(world: &SharedWorld, seed: u64) {
     let weak = Rc::downgrade(world);
     let meanwhile = move || {
         if let Some(world) = weak.upgrade() {
@@ -23,17 +23,17 @@ pub(super) fn misbehave(world: &Shared, seed: u64) {
         }
     };
     let chances = match seed % 4 {
-        0 => hooks::Chances { panic: 0, stuck: 0 },
-        1 => hooks::Chances { panic: 20, stuck: 100 },
-        2 => hooks::Chances { panic: 100, stuck: 20 },
-        _ => hooks::Chances { panic: 50, stuck: 300 },
+        0 => hooks::FaultRates { panic: 0, stuck: 0 },
+        1 => hooks::FaultRates { panic: 20, stuck: 100 },
+        2 => hooks::FaultRates { panic: 100, stuck: 20 },
+        _ => hooks::FaultRates { panic: 50, stuck: 300 },
     };
     hooks::misbehave(seed, chances, Rc::new(meanwhile));
 }
 
 /// Simulates a call that does not return for a while: the world goes on. In most cases a supervisor
 /// looks before the call returns.
-pub(super) fn meanwhile(world: &Shared) {
+pub(super) fn meanwhile(world: &SharedWorld) {
     let Some((steps, looked)) = world.try_borrow_mut().ok().and_then(|mut world| world.get_stuck()) else { return };
     (0..steps / 2).for_each(|_| random_step(world));
     if looked {
@@ -45,7 +45,7 @@ pub(super) fn meanwhile(world: &Shared) {
     world.borrow_mut().see();
 }
 
-pub(super) fn random_step(world: &Shared) {
+pub(super) fn random_step(world: &SharedWorld) {
     let step = world.borrow_mut().random.below(26);
     match step {
         0..=7 => world.borrow_mut().ask(),
@@ -67,7 +67,7 @@ pub(super) fn random_step(world: &Shared) {
 
 /// Makes a driver take a step. Returns false when it has ended. If one of its calls is stuck, a
 /// replacement may take its later steps.
-pub(super) fn step_worker(world: &Shared, index: usize) -> bool {
+pub(super) fn step_worker(world: &SharedWorld, index: usize) -> bool {
     let (mut driver, generation) = {
         let mut world = world.borrow_mut();
         let worker = &mut world.workers[index];
@@ -85,12 +85,12 @@ pub(super) fn step_worker(world: &Shared, index: usize) -> bool {
             let now = Some(world.sight(index));
             let seen = world.seen.take();
             assert!(seen.is_none() || seen == now, "seed {seed}: a replaced driver acts: {seen:?}, then {now:?}");
-            assert_eq!(step, Step::Exit, "seed {seed}: a replaced driver goes on");
+            assert_eq!(step, DriverStep::Exit, "seed {seed}: a replaced driver goes on");
             world.tally.replaced += 1;
         }
         world.stepping.pop();
     }
-    let ended = replaced || step == Step::Exit;
+    let ended = replaced || step == DriverStep::Exit;
     if ended {
         // Dropping the driver drops its engine, and the device memory with it.
         drop(driver);
@@ -104,7 +104,7 @@ pub(super) fn step_worker(world: &Shared, index: usize) -> bool {
     true
 }
 
-pub(super) fn step_relay(world: &Shared) {
+pub(super) fn step_relay(world: &SharedWorld) {
     let Some(mut relay) = world.borrow_mut().relay.take() else { return };
     relay.step();
     world.borrow_mut().relay = Some(relay);
@@ -112,7 +112,7 @@ pub(super) fn step_relay(world: &Shared) {
 
 /// Simulates a supervisor's look: stuck drivers are replaced, and the tables of replaced drivers
 /// are emptied.
-pub(super) fn look(world: &Shared) {
+pub(super) fn look(world: &SharedWorld) {
     for index in 0..DEVICES {
         let (lane, tickets, given_up) = {
             let mut world = world.borrow_mut();
@@ -146,7 +146,7 @@ pub(super) fn look(world: &Shared) {
 }
 
 /// A worker's thread dies between two steps, and is replaced.
-pub(super) fn kill_worker(world: &Shared) {
+pub(super) fn kill_worker(world: &SharedWorld) {
     let killed = {
         let mut world = world.borrow_mut();
         let index = world.random.below(10 * DEVICES as u64) as usize;
@@ -161,7 +161,7 @@ pub(super) fn kill_worker(world: &Shared) {
     world.workers[index].start(now);
 }
 
-pub(super) fn cancel(world: &Shared) {
+pub(super) fn cancel(world: &SharedWorld) {
     let question = {
         let mut world = world.borrow_mut();
         if world.waiting.is_empty() {
@@ -181,7 +181,7 @@ pub(super) fn cancel(world: &Shared) {
 
 /// Ends the faults. Every device that still exists must be fit again soon, and no breaker may have
 /// flapped meanwhile.
-pub(super) fn recover(world: &Shared) {
+pub(super) fn recover(world: &SharedWorld) {
     hooks::calm();
     let (start, sick) = world.borrow_mut().heal();
     for round in 0..4000 {
@@ -202,7 +202,7 @@ pub(super) fn recover(world: &Shared) {
 }
 
 /// Shuts down, lets time pass until every worker has left, and checks that nothing is left behind.
-pub(super) fn finish(world: &Shared) {
+pub(super) fn finish(world: &SharedWorld) {
     let (seed, lanes) = {
         let world = world.borrow();
         (world.seed, world.workers.iter().map(|worker| Arc::clone(&worker.lane)).collect::<Vec<_>>())

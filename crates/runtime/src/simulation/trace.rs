@@ -13,7 +13,7 @@ use panoply_core::clock::Clock;
 use panoply_core::op::compute::{ComputeOp, Transfer};
 use panoply_core::op::crypto::{AeadAlgorithm, CryptoOp, Key, Messages, Seal, SignatureAlgorithm, TAG_BYTES, Verify};
 use panoply_core::{
-    Absence, Api, Backend, Bytes, DeviceInfo, DeviceKind, Engine, Error, Finished, Health, Item, MemoryStats, Op,
+    Absence, Api, Backend, Bytes, DeviceInfo, DeviceKind, Engine, Error, FinishedOp, Health, Item, MemoryStats, Op,
     OpenOptions, Operation, Outcome, Result, Support, Value,
 };
 use panoply_cpu::CpuBackend;
@@ -68,23 +68,23 @@ fn world() -> Uneven {
 
 /// One op of the trace's repertoire.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Piece {
+enum TraceOp {
     SealOfHost(usize),
     SealOnGpu(usize),
     Verify(usize),
 }
 
-fn repertoire() -> Vec<Piece> {
-    let from_host = (6..=22).step_by(2).map(|power| Piece::SealOfHost(1 << power));
-    let on_gpu = (14..=24).step_by(2).map(|power| Piece::SealOnGpu(1 << power));
-    let verified = [1, 64, 1_000, 10_000, 100_000].map(Piece::Verify);
+fn repertoire() -> Vec<TraceOp> {
+    let from_host = (6..=22).step_by(2).map(|power| TraceOp::SealOfHost(1 << power));
+    let on_gpu = (14..=24).step_by(2).map(|power| TraceOp::SealOnGpu(1 << power));
+    let verified = [1, 64, 1_000, 10_000, 100_000].map(TraceOp::Verify);
     from_host.chain(on_gpu).chain(verified).collect()
 }
 
 /// A world and the ops that are played in it, with their inputs in place.
 struct Trace {
     world: Uneven,
-    pieces: Vec<(Piece, Op)>,
+    pieces: Vec<(TraceOp, Op)>,
 }
 
 impl Trace {
@@ -92,14 +92,14 @@ impl Trace {
         let mut trace = Trace { world: world(), pieces: Vec::new() };
         for piece in repertoire() {
             let op = match piece {
-                Piece::SealOfHost(len) => seal(Bytes::from_vec(vec![3; len])),
-                Piece::SealOnGpu(len) => {
+                TraceOp::SealOfHost(len) => seal(Bytes::from_vec(vec![3; len])),
+                TraceOp::SealOnGpu(len) => {
                     let tensor = Bytes::from_vec(vec![3; len]).to_tensor().unwrap();
                     let there = Transfer::to_device(&tensor, trace.world.lanes[GPU].info.id).into_op().unwrap();
                     let there = trace.one(there, GPU, false).output.into_tensor().unwrap();
                     seal(Bytes::from_tensor(&there).unwrap())
                 }
-                Piece::Verify(count) => verify(count),
+                TraceOp::Verify(count) => verify(count),
             };
             trace.pieces.push((piece, op));
         }
@@ -115,7 +115,7 @@ impl Trace {
     /// Sends a piece. Host messages return to the host; device messages stay on the device.
     fn send_piece(&self, index: usize, allowed: u64) -> OpReceiver {
         let (piece, op) = &self.pieces[index];
-        self.send(op, allowed, !matches!(piece, Piece::SealOnGpu(_)))
+        self.send(op, allowed, !matches!(piece, TraceOp::SealOnGpu(_)))
     }
 
     /// Runs one op on one device, alone.
@@ -222,9 +222,9 @@ fn messages_are_sealed_where_they_are_and_signatures_go_where_there_are_threads_
         let (piece, _) = trace.pieces[index];
         let gain = cpu.as_secs_f64() / gpu.as_secs_f64();
         match piece {
-            Piece::SealOfHost(_) | Piece::Verify(1 | 64) => assert!(gain < 1.0, "{piece:?}: {gain}"),
-            Piece::SealOnGpu(len) if len < 1 << 20 => {}
-            Piece::SealOnGpu(_) | Piece::Verify(_) => assert!(gain > CLEAR, "{piece:?}: {gain}"),
+            TraceOp::SealOfHost(_) | TraceOp::Verify(1 | 64) => assert!(gain < 1.0, "{piece:?}: {gain}"),
+            TraceOp::SealOnGpu(len) if len < 1 << 20 => {}
+            TraceOp::SealOnGpu(_) | TraceOp::Verify(_) => assert!(gain > CLEAR, "{piece:?}: {gain}"),
         }
         // A few ops are sent elsewhere to explore; most are not.
         let places: Vec<(usize, u64)> = (0..9).map(|_| trace.place_of(index)).collect();
@@ -237,7 +237,7 @@ fn messages_are_sealed_where_they_are_and_signatures_go_where_there_are_threads_
         assert!(is_expected, "{piece:?} belongs to {expected}: {places:?}");
         // The key and the nonce travel with each op.
         let moved = places.iter().find(|(device, moved)| *device == GPU && *moved > 32 + 12);
-        assert!(!matches!(piece, Piece::SealOnGpu(_)) || moved.is_none(), "{piece:?} stays where it is: {places:?}");
+        assert!(!matches!(piece, TraceOp::SealOnGpu(_)) || moved.is_none(), "{piece:?} stays where it is: {places:?}");
     }
 }
 
@@ -247,7 +247,7 @@ struct Blank;
 
 struct BlankEngine {
     info: DeviceInfo,
-    done: Vec<Finished>,
+    done: Vec<FinishedOp>,
 }
 
 impl Backend for Blank {
@@ -286,11 +286,11 @@ impl Engine for BlankEngine {
     fn submit(&mut self, batch: &mut Vec<Item>) {
         self.done.extend(batch.drain(..).map(|item| {
             let answer = blank_answer(&item.op);
-            Finished::alone(item, answer)
+            FinishedOp::alone(item, answer)
         }));
     }
 
-    fn poll(&mut self, finished: &mut Vec<Finished>, _: Duration) -> usize {
+    fn poll(&mut self, finished: &mut Vec<FinishedOp>, _: Duration) -> usize {
         finished.append(&mut self.done);
         0
     }

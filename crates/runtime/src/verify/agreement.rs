@@ -53,10 +53,11 @@ impl Terms {
         for node in graph.nodes() {
             self.note_dtype(node.dtype);
             if let Kind::Op(op) = &node.kind {
+                let op = op.op();
                 let is_byte = matches!(node.dtype, DType::I8 | DType::U8);
                 self.coarsest = self.coarsest.max(if is_byte { TEN_BITS } else { 0.0 });
-                self.decides |= makes_places(op) || Rule::of(op) == Some(Rule::Decisions);
-                self.note(op);
+                self.decides |= makes_places(&op) || Rule::of(&op) == Some(Rule::Decisions);
+                self.note(&op);
             }
         }
     }

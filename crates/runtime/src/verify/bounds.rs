@@ -246,7 +246,7 @@ impl Precision {
         for step in &instance.steps {
             let bound = self.op(&step.op, &|tensor| *bounds.get(slot_of(tensor)?)?);
             let bound = bound.filter(|bound| bound.size <= self.largest);
-            step.outputs.iter().for_each(|slot| bounds[*slot] = bound);
+            step.outputs.iter().for_each(|slot| bounds[slot] = bound);
         }
         Some(instance.outputs.iter().map(|view| *bounds.get(slot_of(view)?)?).collect())
     }

@@ -94,7 +94,7 @@ impl<W: Worker> Mailbox<W> {
 }
 
 /// The state that the worker's thread owns.
-pub(crate) struct Keeper<W: Worker, F> {
+pub(crate) struct WorkerContext<W: Worker, F> {
     pub(crate) index: usize,
     pub(crate) mailbox: Arc<Mailbox<W>>,
     pub(crate) options: PoolOptions,
@@ -105,14 +105,19 @@ pub(crate) struct Keeper<W: Worker, F> {
 }
 
 /// How one worker value ended.
-enum End {
+enum WorkerEnd {
     Finished,
     Failed(WorkerError),
 }
 
-impl<W: Worker, F: Fn(usize) -> W> Keeper<W, F> {
-    pub(crate) fn new(index: usize, mailbox: Arc<Mailbox<W>>, options: PoolOptions, make: Arc<F>) -> Keeper<W, F> {
-        Keeper { index, mailbox, options, make, letters: VecDeque::new(), failures_in_a_row: 0 }
+impl<W: Worker, F: Fn(usize) -> W> WorkerContext<W, F> {
+    pub(crate) fn new(
+        index: usize,
+        mailbox: Arc<Mailbox<W>>,
+        options: PoolOptions,
+        make: Arc<F>,
+    ) -> WorkerContext<W, F> {
+        WorkerContext { index, mailbox, options, make, letters: VecDeque::new(), failures_in_a_row: 0 }
     }
 
     /// The main function of the thread. `started` receives the result of the first start.
@@ -138,14 +143,14 @@ impl<W: Worker, F: Fn(usize) -> W> Keeper<W, F> {
             }
             let end = match worker {
                 Ok(worker) => self.live(worker),
-                Err(error) => End::Failed(error),
+                Err(error) => WorkerEnd::Failed(error),
             };
             match end {
-                End::Finished => {
+                WorkerEnd::Finished => {
                     self.mailbox.set_status(WorkerStatus::Stopped);
                     return;
                 }
-                End::Failed(error) => {
+                WorkerEnd::Failed(error) => {
                     if let Err(given_up) = self.back_off(error) {
                         return self.leave(given_up);
                     }
@@ -166,26 +171,26 @@ impl<W: Worker, F: Fn(usize) -> W> Keeper<W, F> {
 
     /// Runs one worker value to its end. The result is known before the value is dropped, and its
     /// destructor does not change it.
-    fn live(&mut self, mut worker: W) -> End {
+    fn live(&mut self, mut worker: W) -> WorkerEnd {
         let end = self.work(&mut worker);
         discard(worker);
         end
     }
 
     /// Handles letters until the queue is closed and empty, or until the worker fails.
-    fn work(&mut self, worker: &mut W) -> End {
+    fn work(&mut self, worker: &mut W) -> WorkerEnd {
         let mailbox = Arc::clone(&self.mailbox);
         let mut next_tick = self.options.tick_every.map(|every| later(Instant::now(), every));
         loop {
             if let Err(error) = self.handle_letters(worker) {
-                return End::Failed(error);
+                return WorkerEnd::Failed(error);
             }
             if let (Some(at), Some(every)) = (next_tick, self.options.tick_every)
                 && Instant::now() >= at
             {
                 let ticked = contain(|| worker.tick());
                 if let Err(error) = self.outcome(ticked) {
-                    return End::Failed(error);
+                    return WorkerEnd::Failed(error);
                 }
                 next_tick = Some(later(Instant::now(), every));
             }
@@ -198,7 +203,7 @@ impl<W: Worker, F: Fn(usize) -> W> Keeper<W, F> {
             } else if mailbox.queue.is_finished() {
                 // A failure of `shutdown` can no longer affect any request.
                 let _ = contain(|| worker.shutdown());
-                return End::Finished;
+                return WorkerEnd::Finished;
             } else {
                 mailbox.sleeper.sleep(next_tick, || mailbox.has_news());
             }

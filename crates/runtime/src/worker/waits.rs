@@ -85,11 +85,11 @@ pub(crate) struct Circle;
 
 /// A noted wait. It ends when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Wait(Option<Noted>);
+pub(crate) struct Wait(Option<WaitNote>);
 
 /// The key of a note in the table, and its flag.
 #[derive(Debug)]
-struct Noted {
+struct WaitNote {
     own: WorkerKey,
     attempts: Arc<AtomicBool>,
 }
@@ -106,7 +106,7 @@ pub(crate) fn wait_for(target: WorkerKey, is_over: impl Fn() -> bool + Send + 's
         return Err(Circle);
     }
     waits.insert(own, note);
-    Ok(Wait(Some(Noted { own, attempts })))
+    Ok(Wait(Some(WaitNote { own, attempts })))
 }
 
 /// Whether the chain of waits from `next` leads to this worker.
@@ -129,7 +129,7 @@ impl Wait {
     /// Attempts to end the wait (rule 4). An attempt that is not ready is followed by a check
     /// whether the wait can still end.
     pub(crate) fn attempt<T>(&self, attempt: impl FnOnce() -> Poll<T>) -> Poll<Result<T, Circle>> {
-        let Some(Noted { own, attempts }) = &self.0 else { return attempt().map(Ok) };
+        let Some(WaitNote { own, attempts }) = &self.0 else { return attempt().map(Ok) };
         attempts.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         if let Poll::Ready(done) = attempt() {

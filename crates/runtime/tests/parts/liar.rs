@@ -10,7 +10,7 @@ use panoply_core::op::compute::{ComputeOp, Search, Transfer};
 use panoply_core::op::graph::GraphOp;
 use panoply_core::{
     Absence, Api, Backend, Bytes, DType, Describe, DeviceBuffer, DeviceId, DeviceInfo, DeviceKind, Engine, Error,
-    Finished, FirstGuess, Health, Item, Location, MemoryStats, Object, ObjectTable, Op, OpenOptions, Operation, Part,
+    FinishedOp, FirstGuess, Health, Item, Location, MemoryStats, Object, ObjectTable, Op, OpenOptions, Operation, Part,
     PartMut, PartRef, Result, Shape, Support, Tensor, Value,
 };
 
@@ -301,9 +301,9 @@ impl Engine for Mouth {
         self.held.append(batch);
     }
 
-    fn poll(&mut self, finished: &mut Vec<Finished>, _wait_max: Duration) -> usize {
+    fn poll(&mut self, finished: &mut Vec<FinishedOp>, _wait_max: Duration) -> usize {
         self.objects.collect();
-        let alone = |token, op: Op, result| Finished::alone(Item { token, op }, result);
+        let alone = |token, op: Op, result| FinishedOp::alone(Item { token, op }, result);
         for item in std::mem::take(&mut self.held) {
             let (lie, Item { token, op }) = (self.lie(&item.op), item);
             if lie == Lie::LoseThenObject {

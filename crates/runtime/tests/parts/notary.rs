@@ -8,7 +8,7 @@ use std::time::Duration;
 use panoply_core::op::{BatchKey, CostClass};
 use panoply_core::sink::Sink;
 use panoply_core::{
-    Absence, Api, Backend, Bytes, Describe, DeviceId, DeviceInfo, DeviceKind, Engine, Error, Finished, Health, Item,
+    Absence, Api, Backend, Bytes, Describe, DeviceId, DeviceInfo, DeviceKind, Engine, Error, FinishedOp, Health, Item,
     MemoryStats, Object, ObjectTable, Op, OpenOptions, Operation, PartMut, PartRef, Result, Support, Value,
 };
 
@@ -347,7 +347,7 @@ struct Desk {
     office: Arc<Office>,
     sessions: ObjectTable<Session>,
     counting: Vec<(Item, u8)>,
-    finished: Vec<Finished>,
+    finished: Vec<FinishedOp>,
     /// Number of items that are never answered.
     forgotten: usize,
     lost: bool,
@@ -431,7 +431,7 @@ impl Desk {
                 next += 1;
             }
             if next == *up_to || sink.is_closed() {
-                self.finished.push(Finished::alone(item, Ok(Value::Bytes(Bytes::from_vec(vec![next])))));
+                self.finished.push(FinishedOp::alone(item, Ok(Value::Bytes(Bytes::from_vec(vec![next])))));
             } else {
                 going_on.push((item, next));
             }
@@ -453,14 +453,14 @@ impl Engine for Desk {
                 op => {
                     let (result, before) = (self.run(op), self.forgotten);
                     if before == self.forgotten && before == 0 {
-                        self.finished.push(Finished::alone(item, result));
+                        self.finished.push(FinishedOp::alone(item, result));
                     }
                 }
             }
         }
     }
 
-    fn poll(&mut self, finished: &mut Vec<Finished>, wait_max: Duration) -> usize {
+    fn poll(&mut self, finished: &mut Vec<FinishedOp>, wait_max: Duration) -> usize {
         self.sessions.collect();
         self.count_on();
         if self.finished.is_empty() && !self.counting.is_empty() {

@@ -35,9 +35,9 @@ fn blocked(runtime: &Arc<Runtime>, count: usize) -> Vec<std::thread::JoinHandle<
     (0..count).map(|_| caller()).collect()
 }
 
-type Awaited = std::pin::Pin<Box<Pending<Tensor>>>;
+type BoxedPending = std::pin::Pin<Box<Pending<Tensor>>>;
 
-fn all_done(awaited: &[Awaited], blocked: &[std::thread::JoinHandle<()>]) -> bool {
+fn all_done(awaited: &[BoxedPending], blocked: &[std::thread::JoinHandle<()>]) -> bool {
     awaited.iter().all(|op| op.is_done()) && blocked.iter().all(std::thread::JoinHandle::is_finished)
 }
 
@@ -46,7 +46,7 @@ fn wakers_that_do_not_return_keep_nobody_who_was_inside_the_same_engine() {
     let (runtime, control) = runtime(WorkerLimits::default());
     let gate = Arc::new(Gate::default());
     let first = occupy(&runtime, &control);
-    let stuck: Vec<Awaited> = (0..5).map(|_| awaited(&runtime, &gate)).collect();
+    let stuck: Vec<BoxedPending> = (0..5).map(|_| awaited(&runtime, &gate)).collect();
     let callers = blocked(&runtime, 5);
     control.get_stuck(Call::Submit, false);
     control.let_go.store(1, Ordering::SeqCst);
@@ -63,7 +63,7 @@ fn wakers_that_do_not_return_keep_nobody_whose_device_is_given_up() {
     let gate = Arc::new(Gate::default());
     let first = occupy(&runtime, &control);
     let lost = runtime.run(op());
-    let stuck: Vec<Awaited> = (0..5).map(|_| awaited(&runtime, &gate)).collect();
+    let stuck: Vec<BoxedPending> = (0..5).map(|_| awaited(&runtime, &gate)).collect();
     let callers = blocked(&runtime, 5);
     control.lose_next.store(true, Ordering::SeqCst);
     control.let_go(1);
@@ -97,7 +97,7 @@ fn a_shutdown_ends_though_wakers_of_those_who_wait_for_room_do_not_return() {
     let gate = Arc::new(Gate::default());
     let first = occupy(&runtime, &control);
     let queued: Vec<Pending<Tensor>> = (0..2).map(|_| runtime.run(op())).collect();
-    let stuck: Vec<Awaited> = (0..3).map(|_| awaited(&runtime, &gate)).collect();
+    let stuck: Vec<BoxedPending> = (0..3).map(|_| awaited(&runtime, &gate)).collect();
     let callers = blocked(&runtime, 3);
     let ends = std::thread::spawn({
         let runtime = Arc::clone(&runtime);
@@ -116,7 +116,7 @@ fn a_shutdown_ends_though_the_waker_of_a_deadline_does_not_return() {
     let gate = Arc::new(Gate::default());
     let first = occupy(&runtime, &control);
     let options = RunOptions::default().deadline(Instant::now() + Duration::from_secs(3600));
-    let stuck: Vec<Awaited> = (0..3).map(|_| awaited_with(&runtime, &gate, options.clone())).collect();
+    let stuck: Vec<BoxedPending> = (0..3).map(|_| awaited_with(&runtime, &gate, options.clone())).collect();
     let ends = std::thread::spawn({
         let runtime = Arc::clone(&runtime);
         move || runtime.shutdown(Duration::from_millis(50))
@@ -136,7 +136,7 @@ fn a_thousand_wakers_that_do_not_return_keep_few_threads_and_no_outcome() {
     let options = RunOptions::default().deadline(Instant::now() + Duration::from_millis(20));
     let before = threads_of_runtimes();
     let crowd = (0..1000).filter_map(|_| awaited_unless_done(&runtime, &gate, options.clone()));
-    let stuck: Vec<Awaited> = crowd.collect();
+    let stuck: Vec<BoxedPending> = crowd.collect();
     assert!(stuck.len() > 50);
     // Deadlines ring, late ops are dropped, and the device is given up: each time wakers are
     // called.

@@ -8,14 +8,14 @@ use std::task::{Wake, Waker};
 use std::time::Duration;
 
 use panoply_core::{
-    Absence, Api, Backend, DeviceId, DeviceInfo, Engine, Finished, Health, Item, MemoryStats, Op, OpenOptions, Result,
-    Support, Tensor, Warmth,
+    Absence, Api, Backend, DeviceId, DeviceInfo, Engine, FinishedOp, Health, Item, MemoryStats, Op, OpenOptions,
+    Result, Support, Tensor, Warmth,
 };
 
 /// A call from the runtime into foreign code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub enum Place {
+pub enum CallSite {
     Discover,
     Supports,
     CanRun,
@@ -36,25 +36,25 @@ pub enum Place {
     SpanExit,
 }
 
-pub const PLACES: [Place; 18] = [
-    Place::Discover,
-    Place::Supports,
-    Place::CanRun,
-    Place::Warmth,
-    Place::Reaches,
-    Place::Open,
-    Place::Submit,
-    Place::Poll,
-    Place::Memory,
-    Place::Health,
-    Place::WarmUp,
-    Place::EngineDrop,
-    Place::OwnerDrop,
-    Place::Wake,
-    Place::WakerDrop,
-    Place::Event,
-    Place::SpanEnter,
-    Place::SpanExit,
+pub const PLACES: [CallSite; 18] = [
+    CallSite::Discover,
+    CallSite::Supports,
+    CallSite::CanRun,
+    CallSite::Warmth,
+    CallSite::Reaches,
+    CallSite::Open,
+    CallSite::Submit,
+    CallSite::Poll,
+    CallSite::Memory,
+    CallSite::Health,
+    CallSite::WarmUp,
+    CallSite::EngineDrop,
+    CallSite::OwnerDrop,
+    CallSite::Wake,
+    CallSite::WakerDrop,
+    CallSite::Event,
+    CallSite::SpanEnter,
+    CallSite::SpanExit,
 ];
 
 /// The places at which calls panic, and how many more times.
@@ -68,7 +68,7 @@ pub struct Traps {
 
 impl Traps {
     /// Makes the next `times` calls at this place panic.
-    pub fn arm(&self, place: Place, times: u32) {
+    pub fn arm(&self, place: CallSite, times: u32) {
         self.left.store(times, Ordering::SeqCst);
         self.armed.store(1 << place as u32, Ordering::SeqCst);
     }
@@ -83,7 +83,7 @@ impl Traps {
     }
 
     /// Called at each place; panics if the place is armed.
-    pub fn step_on(&self, place: Place) {
+    pub fn step_on(&self, place: CallSite) {
         if self.armed.load(Ordering::Relaxed) & (1 << place as u32) == 0 || std::thread::panicking() {
             return;
         }
@@ -108,32 +108,32 @@ impl Backend for TrappedBackend {
     }
 
     fn discover(&self) -> Result<Vec<DeviceInfo>, Absence> {
-        self.traps.step_on(Place::Discover);
+        self.traps.step_on(CallSite::Discover);
         self.inner.discover()
     }
 
     fn supports(&self, device: &DeviceInfo, op: &Op) -> Support {
-        self.traps.step_on(Place::Supports);
+        self.traps.step_on(CallSite::Supports);
         self.inner.supports(device, op)
     }
 
     fn can_run(&self, device: &DeviceInfo, op: &Op) -> bool {
-        self.traps.step_on(Place::CanRun);
+        self.traps.step_on(CallSite::CanRun);
         self.inner.can_run(device, op)
     }
 
     fn warmth(&self, device: &DeviceInfo, op: &Op) -> Warmth {
-        self.traps.step_on(Place::Warmth);
+        self.traps.step_on(CallSite::Warmth);
         self.inner.warmth(device, op)
     }
 
     fn reaches(&self, device: &DeviceInfo, owner: DeviceId) -> bool {
-        self.traps.step_on(Place::Reaches);
+        self.traps.step_on(CallSite::Reaches);
         self.inner.reaches(device, owner)
     }
 
     fn open(&self, device: &DeviceInfo, options: &OpenOptions) -> Result<Box<dyn Engine>> {
-        self.traps.step_on(Place::Open);
+        self.traps.step_on(CallSite::Open);
         let (inner, traps) = (self.inner.open(device, options)?, Arc::clone(&self.traps));
         Ok(Box::new(TrappedEngine { inner, traps }))
     }
@@ -150,35 +150,35 @@ impl Engine for TrappedEngine {
     }
 
     fn submit(&mut self, batch: &mut Vec<Item>) {
-        self.traps.step_on(Place::Submit);
+        self.traps.step_on(CallSite::Submit);
         self.inner.submit(batch);
     }
 
-    fn poll(&mut self, finished: &mut Vec<Finished>, wait_max: Duration) -> usize {
+    fn poll(&mut self, finished: &mut Vec<FinishedOp>, wait_max: Duration) -> usize {
         let under_way = self.inner.poll(finished, wait_max);
-        self.traps.step_on(Place::Poll);
+        self.traps.step_on(CallSite::Poll);
         under_way
     }
 
     fn memory(&mut self) -> MemoryStats {
-        self.traps.step_on(Place::Memory);
+        self.traps.step_on(CallSite::Memory);
         self.inner.memory()
     }
 
     fn health(&mut self) -> Health {
-        self.traps.step_on(Place::Health);
+        self.traps.step_on(CallSite::Health);
         self.inner.health()
     }
 
     fn warm_up(&mut self, op: &Op) {
-        self.traps.step_on(Place::WarmUp);
+        self.traps.step_on(CallSite::WarmUp);
         self.inner.warm_up(op);
     }
 }
 
 impl Drop for TrappedEngine {
     fn drop(&mut self) {
-        self.traps.step_on(Place::EngineDrop);
+        self.traps.step_on(CallSite::EngineDrop);
     }
 }
 
@@ -192,7 +192,7 @@ impl AsRef<[f32]> for Owner {
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        self.1.step_on(Place::OwnerDrop);
+        self.1.step_on(CallSite::OwnerDrop);
     }
 }
 
@@ -204,23 +204,23 @@ pub fn matrix(traps: &Arc<Traps>) -> Tensor {
 
 /// A waker with traps that unparks the thread that made it.
 pub fn waker(traps: &Arc<Traps>) -> Waker {
-    struct Trapped(Arc<Traps>, std::thread::Thread);
-    impl Wake for Trapped {
+    struct TrappedThread(Arc<Traps>, std::thread::Thread);
+    impl Wake for TrappedThread {
         fn wake(self: Arc<Self>) {
             self.wake_by_ref();
         }
 
         fn wake_by_ref(self: &Arc<Self>) {
-            self.0.step_on(Place::Wake);
+            self.0.step_on(CallSite::Wake);
             self.1.unpark();
         }
     }
-    impl Drop for Trapped {
+    impl Drop for TrappedThread {
         fn drop(&mut self) {
-            self.0.step_on(Place::WakerDrop);
+            self.0.step_on(CallSite::WakerDrop);
         }
     }
-    Waker::from(Arc::new(Trapped(Arc::clone(traps), std::thread::current())))
+    Waker::from(Arc::new(TrappedThread(Arc::clone(traps), std::thread::current())))
 }
 
 /// A listener of events with traps.
@@ -240,14 +240,14 @@ impl tracing::Subscriber for Listener {
     fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
 
     fn event(&self, _: &tracing::Event<'_>) {
-        self.0.step_on(Place::Event);
+        self.0.step_on(CallSite::Event);
     }
 
     fn enter(&self, _: &tracing::span::Id) {
-        self.0.step_on(Place::SpanEnter);
+        self.0.step_on(CallSite::SpanEnter);
     }
 
     fn exit(&self, _: &tracing::span::Id) {
-        self.0.step_on(Place::SpanExit);
+        self.0.step_on(CallSite::SpanExit);
     }
 }

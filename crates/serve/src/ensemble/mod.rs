@@ -6,7 +6,7 @@ mod stage;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use panoply_models::{Array, Context, Live, Model, Outputs};
+use panoply_models::{Array, Context, Model, Outputs, RunValue};
 use panoply_runtime::{RunOptions, Runtime};
 
 use crate::error::{Error, Result};
@@ -75,7 +75,7 @@ impl Member {
         }
     }
 
-    fn run(&self, runtime: &Runtime, given: &[(&str, Live)], options: &RunOptions) -> Result<Vec<Live>> {
+    fn run(&self, runtime: &Runtime, given: &[(&str, RunValue)], options: &RunOptions) -> Result<Vec<RunValue>> {
         match &self.runs {
             Runs::Model(model) => Ok(model.infer_live(given, options)?),
             Runs::Stage(stage) => stage.run(&Context::new(Some(runtime), options.clone()), given),
@@ -160,7 +160,7 @@ impl Ensemble {
 
     /// Runs all members. The deadline in the options holds for the whole run.
     pub fn infer(&self, inputs: &[(&str, Array)], options: &RunOptions) -> Result<Outputs> {
-        let mut values: HashMap<&str, Live> = HashMap::new();
+        let mut values: HashMap<&str, RunValue> = HashMap::new();
         for name in &self.inputs {
             let mut given = inputs.iter().filter(|(known, _)| known == name);
             let (Some((_, array)), None) = (given.next(), given.next()) else {
@@ -170,17 +170,17 @@ impl Ensemble {
                     "none or two",
                 ));
             };
-            values.insert(name, Live::Value(array.clone().into()));
+            values.insert(name, RunValue::Value(array.clone().into()));
         }
         if let Some((name, _)) = inputs.iter().find(|(name, _)| !values.contains_key(name)) {
-            return Err(Error::invalid("an input", self.inputs.join(" or "), format!("{name:?}")));
+            return Err(Error::invalid("the name of an input", self.inputs.join(" or "), format!("{name:?}")));
         }
         for (place, member) in self.members.iter().enumerate() {
             let read = |(input, value): &'_ (String, String)| {
                 values.get(value.as_str()).map(|live| (input.clone(), live.clone()))
             };
-            let given: Vec<(String, Live)> = member.reads.iter().filter_map(read).collect();
-            let given: Vec<(&str, Live)> = given.iter().map(|(name, live)| (name.as_str(), live.clone())).collect();
+            let given: Vec<(String, RunValue)> = member.reads.iter().filter_map(read).collect();
+            let given: Vec<(&str, RunValue)> = given.iter().map(|(name, live)| (name.as_str(), live.clone())).collect();
             let made = member.run(&self.runtime, &given, options)?;
             values.extend(member.writes.iter().map(|(_, value)| value.as_str()).zip(made));
             let needed: HashSet<&str> = self.needed_after(place);

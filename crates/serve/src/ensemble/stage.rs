@@ -11,7 +11,7 @@ use panoply_core::DType;
 use panoply_inputs::picture::{Fit, Frame, Normalisation, Picture, Placement};
 use panoply_inputs::tasks::{DetectOptions, Detection, in_picture};
 use panoply_inputs::text::Tokenizer;
-use panoply_models::{Array, Context, ElementType, Live, Network, NewNode, Setting};
+use panoply_models::{Array, Context, ElementType, Network, NewNode, RunValue, Setting};
 
 use crate::error::{Error, Result};
 use crate::tasks::boxes::Graphs;
@@ -130,7 +130,7 @@ impl Stage {
     }
 
     /// Runs the stage. Outputs come in the order of [`Stage::outputs`].
-    pub(super) fn run(&self, context: &Context<'_>, given: &[(&str, Live)]) -> Result<Vec<Live>> {
+    pub(super) fn run(&self, context: &Context<'_>, given: &[(&str, RunValue)]) -> Result<Vec<RunValue>> {
         context.in_time()?;
         let made = match &self.kind {
             Kind::Network(network) => return Ok(network.run_live(context, given)?),
@@ -159,7 +159,7 @@ impl Stage {
             }
             Kind::InPicture => vec![placed(&on_host(context, given, 0)?, &on_host(context, given, 1)?)?],
         };
-        Ok(made.into_iter().map(|array| Live::Value(array.into())).collect())
+        Ok(made.into_iter().map(|array| RunValue::Value(array.into())).collect())
     }
 }
 
@@ -169,11 +169,11 @@ impl std::fmt::Debug for Stage {
     }
 }
 
-fn operand<'l>(given: &'l [(&str, Live)], place: usize) -> Result<&'l Live> {
+fn operand<'l>(given: &'l [(&str, RunValue)], place: usize) -> Result<&'l RunValue> {
     given.get(place).map(|(_, live)| live).ok_or_else(|| Error::invalid("a stage", "all that it reads", "less"))
 }
 
-fn on_host(context: &Context<'_>, given: &[(&str, Live)], place: usize) -> Result<Array> {
+fn on_host(context: &Context<'_>, given: &[(&str, RunValue)], place: usize) -> Result<Array> {
     Ok(context.fetch(operand(given, place)?)?.array()?.clone())
 }
 

@@ -8,7 +8,7 @@ use panoply_runtime::RunOptions;
 
 use super::ServeOptions;
 use super::queue::Request;
-use super::room::Room;
+use super::room::InstanceBuffers;
 use crate::error::{Error, Result};
 
 /// Inputs that are the same for all rows are compared byte by byte up to this size; requests with
@@ -17,7 +17,7 @@ const SHARED_BYTES_MAX: usize = 256;
 
 /// The row axis of each input and output; `None` for inputs that all rows share.
 #[derive(Clone, Debug)]
-pub(super) struct Form {
+pub(super) struct RowAxes {
     inputs: Vec<Input>,
     outputs: Vec<(usize, bool)>,
     joins: bool,
@@ -32,8 +32,8 @@ struct Input {
     rank: Option<usize>,
 }
 
-impl Form {
-    pub(super) fn of(model: &Model) -> Form {
+impl RowAxes {
+    pub(super) fn of(model: &Model) -> RowAxes {
         let first = |port: &Port| port.dims.as_ref().and_then(|dims| dims.first().cloned());
         let open = |port: &Port| matches!(first(port), Some(Dimension::Named(_)));
         let symbol = model.inputs().iter().filter(|port| open(port)).find_map(first);
@@ -45,7 +45,7 @@ impl Form {
             port.dims.as_ref().and_then(named).or(open(port).then_some(0))
         };
         let grows = |port: &Port| matches!(port.dims.as_deref(), Some([_, Dimension::Named(_), ..]));
-        Form {
+        RowAxes {
             inputs: model
                 .inputs()
                 .iter()
@@ -70,7 +70,7 @@ fn bucket(len: usize, buckets: &[usize]) -> usize {
 }
 
 /// The key that joinable requests share, and the number of rows of a request.
-pub(super) fn key(form: &Form, inputs: &[(String, Array)], buckets: &[usize]) -> (Option<Vec<u64>>, usize) {
+pub(super) fn key(form: &RowAxes, inputs: &[(String, Array)], buckets: &[usize]) -> (Option<Vec<u64>>, usize) {
     let (mut key, mut rows) = (Vec::new(), None);
     for Input { name, axis, grows, rank } in &form.inputs {
         let Some((_, array)) = inputs.iter().find(|(known, _)| known == name) else { return (None, 1) };
@@ -102,7 +102,13 @@ pub(super) fn key(form: &Form, inputs: &[(String, Array)], buckets: &[usize]) ->
 }
 
 /// Runs a batch and answers each of its requests.
-pub(super) fn answer(model: &Model, form: &Form, batch: Vec<Request>, options: &ServeOptions, room: &mut Room) {
+pub(super) fn answer(
+    model: &Model,
+    form: &RowAxes,
+    batch: Vec<Request>,
+    options: &ServeOptions,
+    room: &mut InstanceBuffers,
+) {
     let mut batch = in_time(batch);
     let plain = batch.len() == 1 && (batch[0].key.is_none() || is_full(&batch[0], options));
     if !plain
@@ -150,10 +156,10 @@ fn is_full(request: &Request, options: &ServeOptions) -> bool {
 
 fn joined(
     model: &Model,
-    form: &Form,
+    form: &RowAxes,
     batch: &[Request],
     options: &ServeOptions,
-    room: &mut Room,
+    room: &mut InstanceBuffers,
 ) -> Result<Vec<Outputs>> {
     let rows: usize = batch.iter().map(|request| request.rows).sum();
     let filled = bucket(rows, &options.preferred);
@@ -192,7 +198,7 @@ fn lengthened(array: &Array, buckets: &[usize]) -> Result<Array> {
 
 /// Each request's rows of each output, without padding.
 fn split(
-    form: &Form,
+    form: &RowAxes,
     outputs: &Outputs,
     batch: &[Request],
     filled: usize,
@@ -218,7 +224,7 @@ fn split(
 }
 
 /// Length of a request's sequence, and its padded length.
-fn lengths(form: &Form, request: &Request, options: &ServeOptions) -> (usize, usize) {
+fn lengths(form: &RowAxes, request: &Request, options: &ServeOptions) -> (usize, usize) {
     let growing = form.inputs.iter().find(|input| input.axis.is_some() && input.grows);
     let array = growing.and_then(|input| given(request, &input.name).ok());
     let own = array.and_then(|array| array.dims().get(1).copied()).unwrap_or(0);

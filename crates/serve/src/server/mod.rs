@@ -37,9 +37,9 @@ use panoply_runtime::process::Process;
 use panoply_runtime::{Priority, RunOptions};
 
 use crate::error::{Error, Result};
-use join::Form;
+use join::RowAxes;
 use queue::{Queue, Request};
-use room::Room;
+use room::InstanceBuffers;
 
 /// Maximal number of instances, and of waiting requests.
 const INSTANCES_MAX: usize = 64;
@@ -89,7 +89,7 @@ impl Default for ServeOptions {
 /// A model that answers many callers. Share it by reference or in an `Arc`.
 pub struct Server {
     model: Model,
-    form: Form,
+    form: RowAxes,
     queue: Arc<Queue>,
     instances: Mutex<Vec<JoinHandle<()>>>,
     process: Process,
@@ -153,7 +153,7 @@ impl Server {
     /// Starts a model's instances.
     pub fn start(model: &Model, options: ServeOptions) -> Result<Server> {
         check(&options)?;
-        let form = Form::of(model);
+        let form = RowAxes::of(model);
         let queue = Arc::new(Queue::new(options.clone()));
         let mut instances = Vec::with_capacity(options.instances);
         for number in 0..options.instances {
@@ -161,7 +161,7 @@ impl Server {
             let thread = std::thread::Builder::new().name(format!("model-{number}"));
             let guard = own.open();
             let spawned = thread.spawn(move || {
-                let (_guard, mut room) = (guard, Room::default());
+                let (_guard, mut room) = (guard, InstanceBuffers::default());
                 while let Some(batch) = own.take() {
                     // A panic ends its batch, whose callers get an error, but not the instance.
                     let run = || join::answer(&model, &form, batch, &own.options, &mut room);

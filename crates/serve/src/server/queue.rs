@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use panoply_models::{Array, Outputs};
 use panoply_runtime::RunOptions;
 
-use super::waiting::{Key, Waiting};
+use super::waiting::{JoinKey, WaitingRequests};
 use super::{ServeOptions, stopped};
 use crate::error::{Error, Result};
 
@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 pub(super) struct Request {
     pub inputs: Vec<(String, Array)>,
     /// The key that joinable requests share; `None` if it is never joined.
-    pub key: Key,
+    pub key: JoinKey,
     pub rows: usize,
     pub bytes: u64,
     pub arrived: Instant,
@@ -41,15 +41,15 @@ pub(super) struct Queue {
 
 #[derive(Default)]
 struct State {
-    waiting: Waiting,
+    waiting: WaitingRequests,
     instances: usize,
     closed: bool,
 }
 
 /// Held by an instance, so that the queue knows the number of instances.
-pub(super) struct Open(Arc<Queue>);
+pub(super) struct InstanceGuard(Arc<Queue>);
 
-impl Drop for Open {
+impl Drop for InstanceGuard {
     fn drop(&mut self) {
         let mut state = self.0.lock();
         state.instances -= 1;
@@ -72,9 +72,9 @@ impl Queue {
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    pub(super) fn open(self: &Arc<Queue>) -> Open {
+    pub(super) fn open(self: &Arc<Queue>) -> InstanceGuard {
         self.lock().instances += 1;
-        Open(Arc::clone(self))
+        InstanceGuard(Arc::clone(self))
     }
 
     pub(super) fn close(&self) {

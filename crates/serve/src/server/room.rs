@@ -20,12 +20,12 @@ const COPIERS_MAX: usize = 8;
 
 /// The buffers of one instance.
 #[derive(Default)]
-pub(super) struct Room {
+pub(super) struct InstanceBuffers {
     /// Sorted by last use, the most recent last.
     kept: Vec<HostBuffer>,
 }
 
-impl Room {
+impl InstanceBuffers {
     /// Concatenates arrays along an axis.
     pub(super) fn concat(&mut self, arrays: &[&Array], axis: usize) -> Result<Array> {
         let bytes: usize = arrays.iter().map(|array| array.bytes().len()).sum();
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn batches_are_their_parts_one_after_the_other() {
-        let mut room = Room::default();
+        let mut room = InstanceBuffers::default();
         for (counts, len) in [(vec![1, 3, 2], 50_000), (vec![1; 37], 40_000), (vec![2], 70_000), (vec![1, 1], 3)] {
             let parts: Vec<Array> =
                 counts.iter().enumerate().map(|(at, count)| numbered(*count, len, at as f32)).collect();
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn memory_is_used_again_once_nobody_holds_it() {
-        let mut room = Room::default();
+        let mut room = InstanceBuffers::default();
         let (a, b) = (numbered(1, 100_000, 1.0), numbered(1, 100_000, 2.0));
         let first = room.concat(&[&a, &b], 0).unwrap();
         let second = room.concat(&[&b, &a], 0).unwrap();
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_bounded() {
-        let mut room = Room::default();
+        let mut room = InstanceBuffers::default();
         for len in 0..40 {
             drop(room.concat(&[&numbered(2, 50_000 + len, 0.0)], 0).unwrap());
         }

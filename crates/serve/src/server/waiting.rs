@@ -17,7 +17,7 @@ use super::queue::Request;
 use super::rank;
 
 /// The key that joinable requests share; `None` for requests that are never joined.
-pub(super) type Key = Option<Arc<[u64]>>;
+pub(super) type JoinKey = Option<Arc<[u64]>>;
 
 /// Number of priorities.
 const RANKS: usize = 3;
@@ -27,20 +27,20 @@ pub(super) const PASSED_MAX: usize = 8;
 const LEFT_OUT_MAX: usize = 32;
 
 /// A request with its number by arrival.
-type Numbered = (u64, Request);
+type NumberedRequest = (u64, Request);
 
 /// Requests of one key.
 #[derive(Default)]
 struct Group {
-    waiting: [VecDeque<Numbered>; RANKS],
+    waiting: [VecDeque<NumberedRequest>; RANKS],
     rows: usize,
 }
 
 #[derive(Default)]
-pub(super) struct Waiting {
-    groups: HashMap<Key, Group>,
+pub(super) struct WaitingRequests {
+    groups: HashMap<JoinKey, Group>,
     /// For each priority, the key of each list by the number of its oldest request.
-    heads: [BTreeMap<u64, Key>; RANKS],
+    heads: [BTreeMap<u64, JoinKey>; RANKS],
     /// Number of batches that have passed over the oldest request of each priority.
     passed: [usize; RANKS],
     next_number: u64,
@@ -48,7 +48,7 @@ pub(super) struct Waiting {
     bytes: u64,
 }
 
-impl Waiting {
+impl WaitingRequests {
     /// Number of waiting requests.
     pub(super) fn len(&self) -> usize {
         self.len
@@ -60,7 +60,7 @@ impl Waiting {
     }
 
     /// The priority whose oldest request goes first, and that request's list.
-    fn turn(&self) -> Option<(usize, &Key)> {
+    fn turn(&self) -> Option<(usize, &JoinKey)> {
         let heads = |rank: usize| self.heads[rank].first_key_value().map(|(_, key)| (rank, key));
         let due = (0..RANKS).filter(|rank| self.passed[*rank] >= PASSED_MAX && !self.heads[*rank].is_empty());
         // If two were passed over equally often, the higher priority goes first.
@@ -103,7 +103,7 @@ impl Waiting {
     /// Takes the next request and all that join it, up to `rows_max` rows in total.
     pub(super) fn take(&mut self, rows_max: usize) -> Vec<Request> {
         let Some((first, key)) = self.turn().map(|(rank, key)| (rank, key.clone())) else { return Vec::new() };
-        let oldest = |heads: &BTreeMap<u64, Key>| heads.first_key_value().map(|(number, _)| *number);
+        let oldest = |heads: &BTreeMap<u64, JoinKey>| heads.first_key_value().map(|(number, _)| *number);
         let before: [Option<u64>; RANKS] = self.heads.each_ref().map(oldest);
         let batch = self.take_of(&key, first, rows_max);
         for ((passed, heads), before) in self.passed.iter_mut().zip(&self.heads).zip(before) {
@@ -117,7 +117,7 @@ impl Waiting {
 
     /// Takes the oldest request of a priority and a key, then others of that key, highest priority
     /// first.
-    fn take_of(&mut self, key: &Key, first: usize, rows_max: usize) -> Vec<Request> {
+    fn take_of(&mut self, key: &JoinKey, first: usize, rows_max: usize) -> Vec<Request> {
         let Some(group) = self.groups.get_mut(key) else { return Vec::new() };
         for (heads, list) in self.heads.iter_mut().zip(&group.waiting) {
             list.front().map(|(number, _)| heads.remove(number));
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn nobody_starves_under_endless_urgent_requests() {
-        let mut waiting = Waiting::default();
+        let mut waiting = WaitingRequests::default();
         for (name, priority) in [(1, Priority::Patient), (2, Priority::Normal), (3, Priority::Patient)] {
             waiting.put(request(None, 1, priority, name), 1);
         }
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn urgent_requests_go_first_otherwise() {
-        let mut waiting = Waiting::default();
+        let mut waiting = WaitingRequests::default();
         waiting.put(request(Some(1), 1, Priority::Patient, 1), 8);
         waiting.put(request(Some(2), 1, Priority::Normal, 2), 8);
         waiting.put(request(Some(3), 1, Priority::Urgent, 3), 8);
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn batches_are_as_full_as_their_requests_allow() {
-        let mut waiting = Waiting::default();
+        let mut waiting = WaitingRequests::default();
         for (name, rows) in [(1, 3), (2, 9), (3, 4), (4, 2), (5, 1)] {
             waiting.put(request(Some(7), rows, Priority::Normal, name), 8);
         }
@@ -234,7 +234,7 @@ mod tests {
     fn many_keys_are_taken_as_fast_as_one() {
         const COUNT: u64 = 100_000;
         let begin = Instant::now();
-        let mut waiting = Waiting::default();
+        let mut waiting = WaitingRequests::default();
         for name in 0..COUNT {
             let priority = [Priority::Urgent, Priority::Normal, Priority::Patient][name as usize % 3];
             waiting.put(request(Some(name), 1, priority, 1), 8);
@@ -252,7 +252,7 @@ mod tests {
     fn many_requests_that_do_not_fit_together_are_taken_fast() {
         const COUNT: u64 = 100_000;
         let begin = Instant::now();
-        let mut waiting = Waiting::default();
+        let mut waiting = WaitingRequests::default();
         for _ in 0..COUNT {
             waiting.put(request(Some(1), 5, Priority::Normal, 1), 8);
         }

@@ -46,16 +46,16 @@ const FORMS_MAX: usize = 16;
 
 /// The graphs for the forms seen so far.
 #[derive(Default)]
-pub(crate) struct Graphs(Mutex<HashMap<(BoxForm, DType), Arc<Kept>>>);
+pub(crate) struct Graphs(Mutex<HashMap<(BoxForm, DType), Arc<BoxGraphs>>>);
 
-struct Kept {
+struct BoxGraphs {
     read: Graph,
     /// The graphs for each of [`SIZES`] that was needed.
     choose: Mutex<HashMap<usize, Arc<(Graph, Graph)>>>,
 }
 
 impl Graphs {
-    fn of(&self, form: BoxForm, dtype: DType) -> Result<Arc<Kept>> {
+    fn of(&self, form: BoxForm, dtype: DType) -> Result<Arc<BoxGraphs>> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(kept) = known.get(&(form, dtype)) {
             return Ok(Arc::clone(kept));
@@ -63,7 +63,7 @@ impl Graphs {
         if known.len() >= FORMS_MAX {
             known.clear();
         }
-        let kept = Arc::new(Kept { read: read(form, dtype)?, choose: Mutex::default() });
+        let kept = Arc::new(BoxGraphs { read: read(form, dtype)?, choose: Mutex::default() });
         known.insert((form, dtype), Arc::clone(&kept));
         Ok(kept)
     }
@@ -100,7 +100,7 @@ impl Graphs {
     }
 }
 
-impl Kept {
+impl BoxGraphs {
     fn chosen(&self, form: BoxForm, size: usize) -> Result<Arc<(Graph, Graph)>> {
         let mut known = self.choose.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(graphs) = known.get(&size) {

@@ -2,7 +2,7 @@
 
 use panoply_inputs::picture::{Fit, Picture};
 use panoply_inputs::tasks::{DetectOptions, Detection, Labels, in_picture};
-use panoply_models::{Array, Live, Model};
+use panoply_models::{Array, Model, RunValue};
 use panoply_runtime::RunOptions;
 
 use super::boxes::Graphs;
@@ -10,7 +10,7 @@ use super::frame::{frame_of, framed};
 use crate::error::{Error, Result};
 
 /// The side of a picture, in pixels, if a detector leaves the size open.
-const SIDE_DEFAULT: usize = 640;
+pub const OPEN_SIDE: usize = 640;
 
 /// A model that detects objects, with an output in the layout of the YOLO versions. A detector
 /// caches its graphs, so keep one for many pictures.
@@ -35,11 +35,11 @@ impl Detector {
         run: &RunOptions,
     ) -> Result<Vec<Detection>> {
         let port = self.model.inputs().first().ok_or_else(|| Error::invalid("a detector", "an input", "none"))?;
-        let frame = frame_of(port, Some(SIDE_DEFAULT));
+        let frame = frame_of(port, Some(OPEN_SIDE));
         let frame =
             frame.ok_or_else(|| Error::invalid("a detector", "an input that is a picture", port.shape_text()))?;
         let (array, placement) = framed(picture, &frame, Fit::Letterbox, options.normalisation)?;
-        let outputs = self.model.infer_live(&[(&port.name, Live::Value(array.into()))], run)?;
+        let outputs = self.model.infer_live(&[(&port.name, RunValue::Value(array.into()))], run)?;
         let output = outputs.first().ok_or_else(|| Error::invalid("a detector", "an output", "none"))?;
         let sizes = [picture.width() as f32, picture.height() as f32];
         let mut found = self.graphs.run(self.model.runtime(), &output.tensor()?, options, run)?;

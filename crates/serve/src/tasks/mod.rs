@@ -10,6 +10,6 @@ mod embed;
 mod frame;
 
 pub use classify::{classify, classify_with};
-pub use detect::{Detector, detect};
+pub use detect::{Detector, OPEN_SIDE, detect};
 pub use embed::{embed_pictures, embed_texts, score, text_inputs};
 pub use frame::frame_of;

@@ -26,7 +26,7 @@ impl Buffers {
     /// Lends the first `len` bytes of a buffer. The buffer returns to the pool when they are
     /// dropped.
     pub(crate) fn lend(&self, buffer: Vec<u8>, len: usize) -> Bytes {
-        Bytes::from_owner(Lent { buffer, len, home: self.clone() })
+        Bytes::from_owner(LentBuffer { buffer, len, home: self.clone() })
     }
 
     /// Returns a buffer to the pool.
@@ -43,19 +43,19 @@ impl Buffers {
 }
 
 /// A buffer that is lent out.
-struct Lent {
+struct LentBuffer {
     buffer: Vec<u8>,
     len: usize,
     home: Buffers,
 }
 
-impl AsRef<[u8]> for Lent {
+impl AsRef<[u8]> for LentBuffer {
     fn as_ref(&self) -> &[u8] {
         &self.buffer[..self.len.min(self.buffer.len())]
     }
 }
 
-impl Drop for Lent {
+impl Drop for LentBuffer {
     fn drop(&mut self) {
         self.home.give_back(std::mem::take(&mut self.buffer));
     }

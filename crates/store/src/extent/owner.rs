@@ -53,7 +53,7 @@ pub(crate) struct Owner {
 
 /// An extent that was identified without the catalog.
 #[derive(Debug)]
-pub(crate) struct Identified {
+pub(crate) struct IdentifiedExtent {
     pub(crate) extent: Extent,
     pub(crate) owner: Owner,
     /// Whether the object, or the data appended to it at once, ended with this extent.
@@ -126,7 +126,12 @@ pub(crate) fn epoch_of(front: &[u8]) -> Option<u32> {
 
 /// Identifies an extent with the root keys alone. Its front and index are authenticated; its chunks
 /// are not read.
-pub(crate) fn identify(runtime: &Runtime, identity: &Identity, folder: &Folder, id: &[u8; 32]) -> Result<Identified> {
+pub(crate) fn identify(
+    runtime: &Runtime,
+    identity: &Identity,
+    folder: &Folder,
+    id: &[u8; 32],
+) -> Result<IdentifiedExtent> {
     let path = folder.extent_path(id);
     let damaged = |reason| Error::damaged(&path, reason);
     let mut file = open_file(&path, Access::Read)?;
@@ -158,7 +163,7 @@ pub(crate) fn identify(runtime: &Runtime, identity: &Identity, folder: &Folder, 
     let (chunk_bytes, len) = (owner.chunk_bytes, index.len);
     let mut extent = Extent { id: *id, epoch, chunk_bytes, len, file_bytes, root: [0; 32] };
     extent.root = merkle::extent_root(runtime, &extent, &index.chunks)?;
-    Ok(Identified { extent, owner, is_last: index.is_last })
+    Ok(IdentifiedExtent { extent, owner, is_last: index.is_last })
 }
 
 fn owner_key(runtime: &Runtime, root: &Key, store: &[u8; 16], id: &[u8; 32]) -> Result<Key> {

@@ -12,7 +12,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 use panoply_core::Bytes;
-use panoply_core::op::crypto::{Compress, Format, Hash, HashAlgorithm, Key, Messages, Seal, Sealed};
+use panoply_core::op::crypto::{Compress, Format, Hash, HashAlgorithm, Key, Messages, Seal, SealedMessages};
 use panoply_core::process::Process;
 use panoply_runtime::{Pending, Runtime};
 
@@ -54,7 +54,7 @@ pub(crate) struct Setting<'a> {
 
 /// An extent whose file is complete, but may not have reached the disk.
 #[derive(Debug)]
-pub(crate) struct Written {
+pub(crate) struct WrittenExtent {
     pub(crate) extent: Extent,
     pub(crate) file: File,
     pub(crate) path: PathBuf,
@@ -80,14 +80,14 @@ impl Pays {
 
 /// A source of an object's bytes. It reads the first batch of the next extent before an extent
 /// ends, so that the extent can record whether it is the last.
-pub(crate) struct Source<'a> {
+pub(crate) struct ObjectSource<'a> {
     reader: &'a mut dyn Read,
     ahead: Option<Bytes>,
 }
 
-impl<'a> Source<'a> {
-    pub(crate) fn new(reader: &'a mut dyn Read) -> Source<'a> {
-        Source { reader, ahead: None }
+impl<'a> ObjectSource<'a> {
+    pub(crate) fn new(reader: &'a mut dyn Read) -> ObjectSource<'a> {
+        ObjectSource { reader, ahead: None }
     }
 }
 
@@ -96,13 +96,13 @@ impl<'a> Source<'a> {
 pub(crate) fn write_next(
     setting: &Setting<'_>,
     owner: &Owner,
-    source: &mut Source<'_>,
+    source: &mut ObjectSource<'_>,
     pays: &mut Pays,
-) -> Result<Option<Written>> {
+) -> Result<Option<WrittenExtent>> {
     let limit = setting.extent_bytes_max.min(CHUNKS_MAX * setting.chunk_bytes as u64);
     let batch_bytes = (chunks_per_batch(setting.chunk_bytes) * setting.chunk_bytes) as u64;
     let mut wanted = batch_bytes.min(limit);
-    let read = |source: &mut Source<'_>, wanted| read_batch(&setting.buffers[0], source.reader, wanted);
+    let read = |source: &mut ObjectSource<'_>, wanted| read_batch(&setting.buffers[0], source.reader, wanted);
     let mut batch = match source.ahead.take() {
         Some(batch) => batch,
         None => read(source, wanted)?,
@@ -110,7 +110,7 @@ pub(crate) fn write_next(
     if batch.is_empty() && owner.number > 0 {
         return Ok(None);
     }
-    let mut line = Line::new(setting, owner)?;
+    let mut line = ExtentPipeline::new(setting, owner)?;
     while !batch.is_empty() {
         let is_short = (batch.len() as u64) < wanted;
         line.take(batch, pays)?;
@@ -146,7 +146,7 @@ fn read_batch(buffers: &Buffers, source: &mut dyn Read, bytes_max: u64) -> Resul
 }
 
 /// The pipeline of one extent, with the batches in flight in each step.
-struct Line<'a> {
+struct ExtentPipeline<'a> {
     setting: &'a Setting<'a>,
     id: [u8; 32],
     front: Vec<u8>,
@@ -165,11 +165,11 @@ struct Line<'a> {
 /// A batch of chunks, with the attempt to compress them (perhaps only the first).
 struct Packing {
     plain: Vec<Bytes>,
-    tried: Option<Tried>,
+    tried: Option<CompressionTrial>,
 }
 
 /// Chunks that are being compressed, each in planes of a width.
-struct Tried {
+struct CompressionTrial {
     widths: Vec<Width>,
     packed: Pending<Messages>,
 }
@@ -177,7 +177,7 @@ struct Tried {
 /// Chunks that are being sealed, each with its form.
 struct Sealing {
     forms: Vec<Form>,
-    sealed: Pending<Sealed>,
+    sealed: Pending<SealedMessages>,
 }
 
 struct Hashing {
@@ -186,8 +186,8 @@ struct Hashing {
     digests: Pending<Messages>,
 }
 
-impl<'a> Line<'a> {
-    fn new(setting: &'a Setting<'a>, owner: &Owner) -> Result<Line<'a>> {
+impl<'a> ExtentPipeline<'a> {
+    fn new(setting: &'a Setting<'a>, owner: &Owner) -> Result<ExtentPipeline<'a>> {
         setting.folder.expect_in_place()?;
         let id = random()?;
         let key = extent_key(setting.runtime, setting.object_secret, &id)?;
@@ -196,7 +196,7 @@ impl<'a> Line<'a> {
         file.write(&front)?;
         let (packing, sealing, hashing) = (VecDeque::new(), VecDeque::new(), VecDeque::new());
         let (len, next_chunk, chunks) = (0, 0, Vec::new());
-        Ok(Line { setting, id, front, key, file, len, next_chunk, packing, sealing, hashing, chunks })
+        Ok(ExtentPipeline { setting, id, front, key, file, len, next_chunk, packing, sealing, hashing, chunks })
     }
 
     /// Cuts a batch into chunks and begins to compress them.
@@ -210,7 +210,7 @@ impl<'a> Line<'a> {
     }
 
     /// Begins to compress chunks; numeric ones are split into planes first.
-    fn begin(&self, chunks: &[Bytes], level: i32) -> Result<Tried> {
+    fn begin(&self, chunks: &[Bytes], level: i32) -> Result<CompressionTrial> {
         let (mut widths, mut planes) = (Vec::with_capacity(chunks.len()), Vec::with_capacity(chunks.len()));
         for chunk in chunks {
             let bytes = chunk.as_slice()?;
@@ -226,7 +226,7 @@ impl<'a> Line<'a> {
             });
         }
         let packed = self.setting.runtime.run(Compress::new(Format::Zstd, planes).level(level));
-        Ok(Tried { widths, packed })
+        Ok(CompressionTrial { widths, packed })
     }
 
     /// Moves batches to the next steps until no step exceeds its limit.
@@ -270,8 +270,10 @@ impl<'a> Line<'a> {
 
     /// The compressed chunks. If only the first chunk was tried and became shorter, the others are
     /// compressed now.
-    fn packed(&self, plain: &[Bytes], tried: Option<Tried>) -> Result<Vec<(Width, Bytes)>> {
-        let (Some(Tried { widths, packed }), Some(level)) = (tried, self.setting.level) else { return Ok(Vec::new()) };
+    fn packed(&self, plain: &[Bytes], tried: Option<CompressionTrial>) -> Result<Vec<(Width, Bytes)>> {
+        let (Some(CompressionTrial { widths, packed }), Some(level)) = (tried, self.setting.level) else {
+            return Ok(Vec::new());
+        };
         let mut packed: Vec<(Width, Bytes)> = widths.into_iter().zip(packed.wait()?.into_list()?).collect();
         let paid = plain.iter().zip(&packed).any(|(chunk, (_, packed))| Pays::pays(chunk.len(), packed.len()));
         if paid && packed.len() < plain.len() {
@@ -300,7 +302,7 @@ impl<'a> Line<'a> {
         Ok(())
     }
 
-    fn finish(mut self, pays: &mut Pays, is_last: bool) -> Result<Written> {
+    fn finish(mut self, pays: &mut Pays, is_last: bool) -> Result<WrittenExtent> {
         while !self.packing.is_empty() {
             self.seal_oldest(pays)?;
         }
@@ -320,7 +322,7 @@ impl<'a> Line<'a> {
         self.setting.folder.expect_process()?;
         self.file.write(&index::seal(runtime, &self.key, &self.front, chunk_bytes, &index)?)?;
         let (file, path) = self.file.complete()?;
-        Ok(Written { extent, file, path })
+        Ok(WrittenExtent { extent, file, path })
     }
 }
 

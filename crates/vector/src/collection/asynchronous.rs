@@ -8,20 +8,20 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{Collection, Entry, first_of};
+use super::{Collection, StoredRecord, first_of};
 use crate::compact::Compaction;
 use crate::error::Result;
 use crate::ivf::tune::RecallRow;
 use crate::ivf::{IndexOptions, IndexReport};
-use crate::search::resident::Effort;
-use crate::search::{Found, FoundMany, SearchOptions, residency, run};
+use crate::search::resident::UploadExtent;
+use crate::search::{SearchOptions, SearchResult, SearchResults, residency, run};
 use crate::task::{Task, spawn};
 use crate::writer::PutMode;
 
 /// The non-blocking forms.
 impl Collection {
     /// [`Collection::get`] as a task.
-    pub fn get_async(&self, id: &str) -> Task<Option<Entry>> {
+    pub fn get_async(&self, id: &str) -> Task<Option<StoredRecord>> {
         Task::done(self.get(id))
     }
 
@@ -61,7 +61,7 @@ impl Collection {
     }
 
     /// [`Collection::search`] as a task.
-    pub fn search_async(&self, query: &[f32], options: &SearchOptions) -> Task<Found> {
+    pub fn search_async(&self, query: &[f32], options: &SearchOptions) -> Task<SearchResult> {
         if let Err(error) = self.check_one(query) {
             return Task::done(Err(error));
         }
@@ -69,7 +69,7 @@ impl Collection {
     }
 
     /// [`Collection::search_many`] as a task.
-    pub fn search_many_async(&self, queries: &[f32], options: &SearchOptions) -> Task<FoundMany> {
+    pub fn search_many_async(&self, queries: &[f32], options: &SearchOptions) -> Task<SearchResults> {
         self.gathered(queries, options, |found| found)
     }
 
@@ -112,7 +112,7 @@ impl Collection {
         if let Err(forked) = shared.check_process() {
             return Task::done(Err(forked));
         }
-        spawn(move || residency::upload(&shared, &shared.snapshot(), Effort::Whole))
+        spawn(move || residency::upload(&shared, &shared.snapshot(), UploadExtent::Whole))
     }
 
     /// [`Collection::verify`] as a task.
@@ -124,7 +124,7 @@ impl Collection {
         &self,
         queries: &[f32],
         options: &SearchOptions,
-        convert: impl FnOnce(FoundMany) -> T + Send + 'static,
+        convert: impl FnOnce(SearchResults) -> T + Send + 'static,
     ) -> Task<T> {
         match run::check(&self.inner.shared, queries, options) {
             Err(error) => Task::done(Err(error)),

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use crate::compact::{Compactor, wants_compaction};
 use crate::search::residency;
-use crate::search::resident::Effort;
-use crate::state::Shared;
+use crate::search::resident::UploadExtent;
+use crate::state::CollectionState;
 use crate::writer::Command;
 use crate::writer::recover::{self, CHECKED_BYTES_MAX};
 
@@ -31,8 +31,8 @@ pub(super) struct Background {
 }
 
 /// The state that the compaction thread works with.
-struct Work {
-    shared: Arc<Shared>,
+struct CompactionState {
+    shared: Arc<CollectionState>,
     writer: SyncSender<Command>,
     rebuilding: Arc<Mutex<()>>,
     closing: Arc<AtomicBool>,
@@ -42,7 +42,7 @@ impl Background {
     /// Starts the threads. If none can be started, the collection still works; compaction then runs
     /// only when called.
     pub(super) fn start(
-        shared: &Arc<Shared>,
+        shared: &Arc<CollectionState>,
         writer: SyncSender<Command>,
         rebuilding: &Arc<Mutex<()>>,
         closing: &Arc<AtomicBool>,
@@ -50,7 +50,7 @@ impl Background {
         let (nudge, nudged) = sync_channel(1);
         shared.set_nudge(nudge.clone());
         let rebuilding = Arc::clone(rebuilding);
-        let work = Work { shared: Arc::clone(shared), writer, rebuilding, closing: Arc::clone(closing) };
+        let work = CompactionState { shared: Arc::clone(shared), writer, rebuilding, closing: Arc::clone(closing) };
         let thread = std::thread::Builder::new().name("panoply-vectors-background".to_owned());
         let mut threads: Vec<JoinHandle<()>> = thread.spawn(move || work.run(&nudged)).into_iter().collect();
         if !wants_check(shared) {
@@ -75,14 +75,14 @@ impl Drop for Background {
 }
 
 /// Whether some rows were not checked when the collection was opened.
-fn wants_check(shared: &Shared) -> bool {
+fn wants_check(shared: &CollectionState) -> bool {
     // Encrypted (sealed) files were checked when they were opened.
     shared.folder.as_ref().is_some_and(|folder| !folder.is_sealed())
         && shared.snapshot().segments.iter().any(|segment| segment.rows.len_bytes() > CHECKED_BYTES_MAX)
 }
 
 /// Compares every row with its checksum, a little at a time.
-fn check_rows(shared: &Shared, closing: &AtomicBool) {
+fn check_rows(shared: &CollectionState, closing: &AtomicBool) {
     let Some(folder) = &shared.folder else { return };
     let (snapshot, mut since_pause) = (shared.snapshot(), 0);
     for segment in &snapshot.segments {
@@ -105,7 +105,7 @@ fn check_rows(shared: &Shared, closing: &AtomicBool) {
     }
 }
 
-impl Work {
+impl CompactionState {
     fn run(&self, nudged: &Receiver<()>) {
         let (mut waits, mut compacts_from) = (false, Instant::now());
         loop {
@@ -118,7 +118,7 @@ impl Work {
             }
             if nudge.is_err() {
                 // Nothing has changed for `QUIET`.
-                let _ = residency::upload(&self.shared, &self.shared.snapshot(), Effort::Quiet);
+                let _ = residency::upload(&self.shared, &self.shared.snapshot(), UploadExtent::Quiet);
                 waits = false;
                 continue;
             }
@@ -133,10 +133,10 @@ impl Work {
                 }
             }
             let snapshot = self.shared.snapshot();
-            if residency::wants_upload(&self.shared, &snapshot, Effort::Growing) {
-                let _ = residency::upload(&self.shared, &snapshot, Effort::Growing);
+            if residency::wants_upload(&self.shared, &snapshot, UploadExtent::Growing) {
+                let _ = residency::upload(&self.shared, &snapshot, UploadExtent::Growing);
             }
-            waits = residency::wants_upload(&self.shared, &snapshot, Effort::Quiet);
+            waits = residency::wants_upload(&self.shared, &snapshot, UploadExtent::Quiet);
         }
     }
 }

@@ -10,7 +10,7 @@ use panoply_runtime::Runtime;
 use panoply_store::MasterKey;
 use serde_json::{Value, json};
 
-use super::{Collection, Entry};
+use super::{Collection, StoredRecord};
 use crate::error::Error;
 use crate::region::bad_disk::{limit, refuse_sync};
 use crate::schema::{Options, Schema};
@@ -55,7 +55,7 @@ fn fill_the_disk(key: Option<MasterKey>) {
     let schema = Schema::new("full", 64, Metric::Euclidean);
     let collection = Collection::create(Arc::clone(&runtime), &folder, schema, options.clone()).unwrap();
     collection.insert_many(&ids(0..100), &vectors(100), &[]).unwrap();
-    let before: Vec<Entry> = collection.iter().collect();
+    let before: Vec<StoredRecord> = collection.iter().collect();
     let query = vectors(1);
     // The disk ends in a small write, in a large write, and in a new segment.
     for (file_bytes_max, count) in [(27_000, 20), (40_000, 200), (200_000, 2000), (500_000, 3000), (20, 4200), (10, 1)]
@@ -78,7 +78,7 @@ fn fill_the_disk(key: Option<MasterKey>) {
     collection.insert_many(&ids(1000..5000), &vectors(4000), &[]).unwrap();
     collection.insert("last", &query, json!({ "n": 1 })).unwrap();
     collection.verify().unwrap();
-    let all: Vec<Entry> = collection.iter().collect();
+    let all: Vec<StoredRecord> = collection.iter().collect();
     drop(collection);
     let again = Collection::open(runtime, &folder, options).unwrap();
     assert!(again.iter().eq(all) && again.len() == 4101);

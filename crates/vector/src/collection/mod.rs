@@ -40,6 +40,7 @@ use panoply_core::DeviceId;
 use serde_json::Value;
 
 use crate::compact::{Compaction, Compactor};
+use crate::embedding_model::EmbeddingModel;
 use crate::encode::{encode, expect_shallow};
 use crate::error::{Error, Result};
 use crate::folder::Folder;
@@ -47,10 +48,10 @@ use crate::ivf::{Centroids, IndexOptions, IndexReport, kmeans, tune};
 use crate::schema::Schema;
 use crate::sealed::Sealing;
 use crate::search::gather::Gather;
-use crate::search::resident::Effort;
-use crate::search::run::Findings;
-use crate::search::{Found, FoundMany, SearchOptions, residency, run};
-use crate::state::{Shared, Snapshot};
+use crate::search::resident::UploadExtent;
+use crate::search::run::BatchCandidates;
+use crate::search::{SearchOptions, SearchResult, SearchResults, residency, run};
+use crate::state::{CollectionState, Snapshot};
 use crate::task::Task;
 use crate::writer::{Change, PutMode, WriterHandle, recover};
 use background::Background;
@@ -76,7 +77,7 @@ struct Inner {
     background: Background,
     writer: WriterHandle,
     gather: Arc<Gather>,
-    shared: Arc<Shared>,
+    shared: Arc<CollectionState>,
     /// Held while segments are replaced.
     rebuilding: Arc<Mutex<()>>,
     closing: Arc<AtomicBool>,
@@ -95,7 +96,7 @@ impl Drop for Collection {
 
 /// A record as it is stored.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Entry {
+pub struct StoredRecord {
     /// The id.
     pub id: String,
     /// The vector, as the storage type rounded it.
@@ -139,6 +140,11 @@ impl Collection {
         self.inner.shared.folder.as_ref().map(|folder| folder.path())
     }
 
+    /// The model that computed the vectors, if [`Collection::set_embedding_model`] has stored one.
+    pub fn embedding_model(&self) -> Result<Option<EmbeddingModel>> {
+        self.inner.writer.run(|writer| Ok(writer.manifest.model.clone())).wait()
+    }
+
     /// Number of records.
     pub fn len(&self) -> usize {
         self.inner.shared.snapshot().len()
@@ -155,13 +161,13 @@ impl Collection {
     }
 
     /// The record with this id.
-    pub fn get(&self, id: &str) -> Result<Option<Entry>> {
+    pub fn get(&self, id: &str) -> Result<Option<StoredRecord>> {
         self.inner.shared.check_sound()?;
         let (slot, snapshot) = self.inner.shared.find(id);
         Ok(slot.and_then(|slot| {
             let segment = snapshot.segment(slot.segment)?;
             let (vector, metadata) = (segment.vector(slot.row), segment.metadata(slot.row));
-            Some(Entry { id: id.to_owned(), vector, metadata })
+            Some(StoredRecord { id: id.to_owned(), vector, metadata })
         }))
     }
 
@@ -242,6 +248,13 @@ impl Collection {
         self.remove_ids(ids, true).wait()
     }
 
+    /// Stores the model that computes the vectors. The model of a collection with records cannot be
+    /// changed: another one is refused with [`Error::OtherModel`]. A newer path of the same file
+    /// replaces the older one.
+    pub fn set_embedding_model(&self, model: EmbeddingModel) -> Result<()> {
+        self.inner.writer.run(move |writer| writer.set_model(model)).wait()
+    }
+
     /// Removes every record.
     pub fn clear(&self) -> Result<()> {
         self.inner.writer.run(|writer| writer.clear()).wait()
@@ -289,7 +302,7 @@ impl Collection {
 /// Searching.
 impl Collection {
     /// The records nearest to a query. Concurrent callers are batched together.
-    pub fn search(&self, query: &[f32], options: &SearchOptions) -> Result<Found> {
+    pub fn search(&self, query: &[f32], options: &SearchOptions) -> Result<SearchResult> {
         let shared = &self.inner.shared;
         self.check_one(query)?;
         run::check(shared, query, options)?;
@@ -297,10 +310,10 @@ impl Collection {
     }
 
     /// The records nearest to each of several queries, which are concatenated.
-    pub fn search_many(&self, queries: &[f32], options: &SearchOptions) -> Result<FoundMany> {
+    pub fn search_many(&self, queries: &[f32], options: &SearchOptions) -> Result<SearchResults> {
         let shared = &self.inner.shared;
         let count = run::check(shared, queries, options)?;
-        run::search(shared, queries, count, options).map(Findings::into_hits)
+        run::search(shared, queries, count, options).map(BatchCandidates::into_hits)
     }
 
     /// Recall of searches with `nprobe` lists against the true `options.k` nearest, for each
@@ -350,7 +363,7 @@ impl Collection {
     /// that do not fit stay on the host; [`Collection::stats`] reports their number.
     pub fn make_resident(&self) -> Result<()> {
         self.inner.shared.check_process()?;
-        residency::upload(&self.inner.shared, &self.inner.shared.snapshot(), Effort::Whole)
+        residency::upload(&self.inner.shared, &self.inner.shared.snapshot(), UploadExtent::Whole)
     }
 
     /// Checks every stored row against its checksum. If damage is found, every later search returns
@@ -453,9 +466,9 @@ pub struct Entries {
 }
 
 impl Iterator for Entries {
-    type Item = Entry;
+    type Item = StoredRecord;
 
-    fn next(&mut self) -> Option<Entry> {
+    fn next(&mut self) -> Option<StoredRecord> {
         loop {
             let Some(row) = self.rows.next() else {
                 self.rows = self.snapshot.segments.get(self.next)?.rows_by_age().into_iter();
@@ -465,14 +478,14 @@ impl Iterator for Entries {
             let segment = self.snapshot.segments.get(self.next.checked_sub(1)?)?;
             if segment.is_live(row) {
                 let (id, vector) = (segment.id_of(row).to_owned(), segment.vector(row));
-                return Some(Entry { id, vector, metadata: segment.metadata(row) });
+                return Some(StoredRecord { id, vector, metadata: segment.metadata(row) });
             }
         }
     }
 }
 
-fn first_of(found: FoundMany) -> Found {
-    Found { hits: found.hits.into_iter().next().unwrap_or_default(), report: found.report }
+fn first_of(found: SearchResults) -> SearchResult {
+    SearchResult { hits: found.hits.into_iter().next().unwrap_or_default(), report: found.report }
 }
 
 fn index_report(snapshot: &Snapshot) -> Option<IndexReport> {

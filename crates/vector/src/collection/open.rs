@@ -14,13 +14,13 @@ use super::{Collection, Inner};
 use crate::error::{Error, Result};
 use crate::folder::{self, Folder, Manifest, Opener};
 use crate::ivf::{Centroids, Lists};
-use crate::record::Slot;
+use crate::record::RowAddress;
 use crate::repair::{self, Repair};
 use crate::schema::{Options, Schema};
 use crate::sealed::Sealing;
 use crate::search::gather::Gather;
 use crate::segment::Segment;
-use crate::state::{Index, Shared, Snapshot};
+use crate::state::{CollectionState, Index, Snapshot};
 use crate::writer::recover::{Ending, Takeover, examine};
 use crate::writer::{Writer, WriterHandle};
 
@@ -145,7 +145,7 @@ impl Collection {
                 return Err(Error::InUse { path: folder.path().to_owned() });
             }
         }
-        let shared = Arc::new(Shared::new(schema, without_key(options), runtime, Some(Arc::new(folder))));
+        let shared = Arc::new(CollectionState::new(schema, without_key(options), runtime, Some(Arc::new(folder))));
         let mut writer = Writer::new(Arc::clone(&shared), manifest);
         load(&shared, &mut writer)?;
         Collection::start(shared, writer)
@@ -159,13 +159,14 @@ impl Collection {
 
     fn begin(runtime: Arc<Runtime>, schema: Schema, options: Options, folder: Option<Folder>) -> Result<Collection> {
         let manifest = Manifest::new(&schema);
-        let shared = Arc::new(Shared::new(Arc::new(schema), without_key(options), runtime, folder.map(Arc::new)));
+        let shared =
+            Arc::new(CollectionState::new(Arc::new(schema), without_key(options), runtime, folder.map(Arc::new)));
         let mut writer = Writer::new(Arc::clone(&shared), manifest);
         writer.begin()?;
         Collection::start(shared, writer)
     }
 
-    fn start(shared: Arc<Shared>, writer: Writer) -> Result<Collection> {
+    fn start(shared: Arc<CollectionState>, writer: Writer) -> Result<Collection> {
         let writer = WriterHandle::start(writer)?;
         let (rebuilding, closing) = (Arc::new(Mutex::new(())), Arc::new(AtomicBool::new(false)));
         let background = Background::start(&shared, writer.sender(), &rebuilding, &closing);
@@ -200,7 +201,7 @@ fn beside_a_writer<T>(mut read: impl FnMut() -> Result<T>) -> Result<T> {
 }
 
 /// The contents of a folder.
-pub(crate) struct Stored {
+pub(crate) struct FolderContents {
     pub(crate) segments: Vec<Segment>,
     pub(crate) centroids: Option<Arc<Centroids>>,
     pub(crate) fields: Vec<String>,
@@ -209,13 +210,18 @@ pub(crate) struct Stored {
     takeovers: Vec<Option<Takeover>>,
 }
 
-impl Stored {
+impl FolderContents {
     /// Reads everything that the manifest names. Changes nothing.
-    pub(crate) fn read(folder: &Folder, manifest: &Manifest, schema: &Arc<Schema>, durable: bool) -> Result<Stored> {
+    pub(crate) fn read(
+        folder: &Folder,
+        manifest: &Manifest,
+        schema: &Arc<Schema>,
+        durable: bool,
+    ) -> Result<FolderContents> {
         let read = |number| Centroids::read(folder.sealing(), &folder.centroids_path(number), number, schema.dimension);
         let centroids = manifest.centroids.map(read).transpose()?.map(Arc::new);
-        let mut stored = Stored { segments: Vec::new(), centroids, fields: Vec::new(), takeovers: Vec::new() };
-        let mut kills: Vec<Slot> = Vec::new();
+        let mut stored = FolderContents { segments: Vec::new(), centroids, fields: Vec::new(), takeovers: Vec::new() };
+        let mut kills: Vec<RowAddress> = Vec::new();
         for (place, listed) in manifest.segments.iter().enumerate() {
             let found = examine(folder, schema, listed, ending_of(manifest, place))?;
             let mut recovered = found.attach(schema, durable)?;
@@ -267,9 +273,9 @@ pub(crate) fn ending_of(manifest: &Manifest, place: usize) -> Ending {
 }
 
 /// Reads the folder and, unless it is read-only, takes it over for writing.
-fn load(shared: &Arc<Shared>, writer: &mut Writer) -> Result<()> {
+fn load(shared: &Arc<CollectionState>, writer: &mut Writer) -> Result<()> {
     let folder = shared.folder.as_ref().ok_or(Error::Closed)?;
-    let mut stored = Stored::read(folder, &writer.manifest, &shared.schema, shared.options.durable)?;
+    let mut stored = FolderContents::read(folder, &writer.manifest, &shared.schema, shared.options.durable)?;
     let ids = index_of_ids(shared, &stored.snapshot()?)?;
     if !folder.is_read_only() {
         stored.take_over()?;
@@ -287,7 +293,7 @@ fn load(shared: &Arc<Shared>, writer: &mut Writer) -> Result<()> {
     Ok(())
 }
 
-fn index_of_ids(shared: &Shared, snapshot: &Snapshot) -> Result<Index> {
+fn index_of_ids(shared: &CollectionState, snapshot: &Snapshot) -> Result<Index> {
     let mut ids = Index::with_capacity(snapshot.len());
     for segment in &snapshot.segments {
         for row in segment.live_rows() {
@@ -297,7 +303,7 @@ fn index_of_ids(shared: &Shared, snapshot: &Snapshot) -> Result<Index> {
                 let path = shared.folder.as_ref().map(|folder| folder.log_path(segment.id)).unwrap_or_default();
                 return Err(Error::corrupt(&path, 0, format!("the id `{id}` belongs to two rows")));
             }
-            ids.insert(hash, Slot { segment: segment.id, row });
+            ids.insert(hash, RowAddress { segment: segment.id, row });
         }
     }
     Ok(ids)

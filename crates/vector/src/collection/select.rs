@@ -2,9 +2,9 @@
 
 use std::collections::BinaryHeap;
 
-use super::{Collection, Entry};
-use crate::error::Result;
-use crate::filter::Filter;
+use super::{Collection, StoredRecord};
+use crate::error::{Error, Result};
+use crate::filter::{Filter, TypedField};
 use crate::search::{passes, passing};
 use crate::state::Snapshot;
 use crate::task::Task;
@@ -13,7 +13,7 @@ use crate::task::Task;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Page {
     /// The records.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<StoredRecord>,
     /// The last id of this page, after which the next page begins; `None` on the last page.
     pub next: Option<String>,
 }
@@ -27,6 +27,29 @@ impl Collection {
         shared.check_filter(filter)?;
         let count = |segment| passing(segment, Some(filter)).map_or(segment.count, |(_, count)| count) as usize;
         Ok(shared.snapshot().segments.iter().map(|segment| count(segment.as_ref())).sum())
+    }
+
+    /// Checks that each condition of a filter can hold: that the field has values of the condition's
+    /// type in some record, or no number, text or truth value at all. Searches accept conditions
+    /// that cannot hold; a person who types `size < abc` has made a mistake.
+    pub fn check_filter_types(&self, filter: &Filter) -> Result<()> {
+        let shared = &self.inner.shared;
+        shared.check_sound()?;
+        shared.check_filter(filter)?;
+        let snapshot = shared.snapshot();
+        let occurs = |filter: &Filter| {
+            let count = |segment| passing(segment, Some(filter)).map_or(segment.count, |(_, count)| count);
+            snapshot.segments.iter().any(|segment| count(segment.as_ref()) > 0)
+        };
+        for TypedField { path, got, wanted, others } in filter.typed_fields()? {
+            if occurs(&wanted) {
+                continue;
+            }
+            if let Some((expected, _)) = others.into_iter().find(|(_, other)| occurs(other)) {
+                return Err(Error::FieldType { field: path, expected, got });
+            }
+        }
+        Ok(())
     }
 
     /// Removes the records that pass a filter, atomically, and returns their number.
@@ -63,7 +86,7 @@ impl Collection {
         found.truncate(limit);
         let entry = |(id, place, row): &(&str, usize, u32)| {
             let segment = &snapshot.segments[*place];
-            Entry { id: (*id).to_owned(), vector: segment.vector(*row), metadata: segment.metadata(*row) }
+            StoredRecord { id: (*id).to_owned(), vector: segment.vector(*row), metadata: segment.metadata(*row) }
         };
         let next = found.last().filter(|_| more).map(|(id, _, _)| (*id).to_owned());
         Ok(Page { entries: found.iter().map(entry).collect(), next })

@@ -31,6 +31,7 @@ mod number;
 mod path;
 mod scalar;
 mod text;
+mod types;
 
 #[cfg(test)]
 mod tests;
@@ -41,6 +42,7 @@ pub use columns::{Columns, RowSink};
 pub use error::FilterError;
 pub use path::Path;
 pub use scalar::{Comparison, Range, Scalar};
+pub(crate) use types::TypedField;
 
 /// Maximum nesting of `and`, `or`, `not` and parentheses. A `not` around the whole filter may add
 /// one level.

@@ -24,13 +24,13 @@ pub enum Scalar {
 /// The bounds of a range. At least one bound exists; two bounds are both numbers or both texts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Range {
-    pub(super) lower: Option<Bound>,
-    pub(super) upper: Option<Bound>,
+    pub(super) lower: Option<RangeEnd>,
+    pub(super) upper: Option<RangeEnd>,
 }
 
 /// One end of a range.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Bound {
+pub(super) struct RangeEnd {
     pub(super) value: Scalar,
     pub(super) inclusive: bool,
 }
@@ -152,7 +152,7 @@ impl Range {
         {
             return Err(FilterError::BoundsDiffer { path: path.to_string() });
         }
-        *side = Some(Bound { value, inclusive });
+        *side = Some(RangeEnd { value, inclusive });
         Ok(())
     }
 
@@ -162,7 +162,7 @@ impl Range {
             (Value::String(value), Scalar::Text(bound)) => Some(value.as_str().cmp(bound.as_str())),
             _ => None,
         };
-        let holds = |bound: &Option<Bound>, wanted: Ordering| match bound {
+        let holds = |bound: &Option<RangeEnd>, wanted: Ordering| match bound {
             None => true,
             Some(bound) => {
                 order(&bound.value).is_some_and(|order| order == wanted || (bound.inclusive && order.is_eq()))

@@ -16,12 +16,12 @@ use std::io::Read;
 
 use serde_json::{Map, Value};
 
-use super::batch::{Batch, ColumnNames, Reader, dimension_within_bounds, expect_finite, numbered};
+use super::batch::{Batch, ColumnNames, VectorReader, dimension_within_bounds, expect_finite, numbered};
 use super::bytes::ByteSource;
 use super::error::{FormatError, Result};
 use array::Array;
 use body::Body;
-use columns::{Column, Plan};
+use columns::{ArrowColumns, Column};
 use message::{Message, Messages};
 
 pub use write::ArrowWriter;
@@ -32,7 +32,7 @@ const FORMAT: &str = "Arrow";
 pub struct ArrowReader<R> {
     messages: Messages<R>,
     columns: Vec<Column>,
-    plan: Plan,
+    plan: ArrowColumns,
     dimension: Option<usize>,
     /// The record batch being read.
     current: Option<RecordBatch>,
@@ -55,7 +55,7 @@ impl<R: Read> ArrowReader<R> {
         let Some(Message::Schema(columns)) = messages.next()? else {
             return Err(FormatError::header(FORMAT, "it does not begin with a schema"));
         };
-        let plan = Plan::new(&columns, names)?;
+        let plan = ArrowColumns::new(&columns, names)?;
         let mut reader = ArrowReader { messages, columns, plan, dimension: None, current: None, next_row: 0 };
         reader.advance()?;
         if let Some(current) = &reader.current {
@@ -133,7 +133,7 @@ impl<R: Read> ArrowReader<R> {
     }
 }
 
-impl<R: Read + Send> Reader for ArrowReader<R> {
+impl<R: Read + Send> VectorReader for ArrowReader<R> {
     fn dimension(&self) -> Option<usize> {
         self.dimension
     }

@@ -17,7 +17,7 @@ pub struct Batch {
 }
 
 /// Reads a file of vectors.
-pub trait Reader: Send {
+pub trait VectorReader: Send {
     /// Components per vector; `None` if the file has no rows.
     fn dimension(&self) -> Option<usize>;
 

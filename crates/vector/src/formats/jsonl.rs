@@ -10,18 +10,18 @@ use std::io::{BufRead, BufReader, Read, Write};
 
 use serde_json::{Map, Value, json};
 
-use super::batch::{Batch, Reader, Writer, dimension_within_bounds, expect_finite};
+use super::batch::{Batch, VectorReader, Writer, dimension_within_bounds, expect_finite};
 use super::error::{FormatError, Result};
-use line::Line;
+use line::JsonRecord;
 
 /// Maximum length of a line, in bytes.
 const LINE_BYTES_MAX: usize = 16 << 20;
 
 /// Reads vectors from a stream of lines.
 pub struct JsonLinesReader<R> {
-    lines: Lines<R>,
+    lines: LineReader<R>,
     /// The first line, which was read ahead for its dimension.
-    first: Option<Line>,
+    first: Option<JsonRecord>,
     dimension: Option<usize>,
     next_row: u64,
 }
@@ -29,7 +29,7 @@ pub struct JsonLinesReader<R> {
 impl<R: Read> JsonLinesReader<R> {
     /// Reads the first line, which gives the dimension.
     pub fn new(stream: R) -> Result<JsonLinesReader<R>> {
-        let mut lines = Lines::new(stream);
+        let mut lines = LineReader::new(stream);
         let first = lines.next_line()?;
         let dimension = match &first {
             Some(line) => Some(dimension_within_bounds(lines.vector(line)?.len() as u64)?),
@@ -39,7 +39,7 @@ impl<R: Read> JsonLinesReader<R> {
     }
 }
 
-impl<R: Read + Send> Reader for JsonLinesReader<R> {
+impl<R: Read + Send> VectorReader for JsonLinesReader<R> {
     fn dimension(&self) -> Option<usize> {
         self.dimension
     }
@@ -82,14 +82,14 @@ impl<R: Read + Send> Reader for JsonLinesReader<R> {
 
 /// Reads ids and metadata from a stream of lines and ignores vectors.
 pub struct RecordsReader<R> {
-    lines: Lines<R>,
+    lines: LineReader<R>,
     next_row: u64,
 }
 
 impl<R: Read> RecordsReader<R> {
     /// Reads from a stream.
     pub fn new(stream: R) -> RecordsReader<R> {
-        RecordsReader { lines: Lines::new(stream), next_row: 0 }
+        RecordsReader { lines: LineReader::new(stream), next_row: 0 }
     }
 
     /// The next record's id and metadata; `None` at the end.
@@ -101,7 +101,7 @@ impl<R: Read> RecordsReader<R> {
 }
 
 /// The non-blank lines of a stream.
-struct Lines<R> {
+struct LineReader<R> {
     stream: BufReader<R>,
     buffer: Vec<u8>,
     /// Number of the last line read, counted from one.
@@ -109,12 +109,12 @@ struct Lines<R> {
     bytes_read: u64,
 }
 
-impl<R: Read> Lines<R> {
-    fn new(stream: R) -> Lines<R> {
-        Lines { stream: BufReader::with_capacity(1 << 16, stream), buffer: Vec::new(), number: 0, bytes_read: 0 }
+impl<R: Read> LineReader<R> {
+    fn new(stream: R) -> LineReader<R> {
+        LineReader { stream: BufReader::with_capacity(1 << 16, stream), buffer: Vec::new(), number: 0, bytes_read: 0 }
     }
 
-    fn next_line(&mut self) -> Result<Option<Line>> {
+    fn next_line(&mut self) -> Result<Option<JsonRecord>> {
         loop {
             self.buffer.clear();
             let mut limited = (&mut self.stream).take(LINE_BYTES_MAX as u64 + 1);
@@ -129,13 +129,13 @@ impl<R: Read> Lines<R> {
             self.number += 1;
             self.bytes_read += bytes as u64;
             if self.buffer.iter().any(|byte| !byte.is_ascii_whitespace()) {
-                return Line::parse(&self.buffer).map(Some).map_err(|reason| self.wrong(reason));
+                return JsonRecord::parse(&self.buffer).map(Some).map_err(|reason| self.wrong(reason));
             }
         }
     }
 
     /// The vector of a line; an error if the line has none.
-    fn vector<'a>(&self, line: &'a Line) -> Result<&'a [f32]> {
+    fn vector<'a>(&self, line: &'a JsonRecord) -> Result<&'a [f32]> {
         line.vector.as_deref().ok_or_else(|| self.wrong("it has no `vector`".to_owned()))
     }
 

@@ -9,7 +9,7 @@
 //! | `arrow`, `feather`, `ipc`, `arrows` | the same as an Arrow IPC file or stream | yes | yes |
 //!
 //! Files without ids or metadata can be read together with a file of JSON lines that has them: see
-//! [`Paired`].
+//! [`PairedReader`].
 //!
 //! Files are untrusted input:
 //!
@@ -34,11 +34,11 @@ use std::io::{BufWriter, Read};
 use std::path::Path;
 
 pub use arrow::{ArrowReader, ArrowWriter};
-pub use batch::{Batch, ColumnNames, Reader, Writer, rows_per_batch};
+pub use batch::{Batch, ColumnNames, VectorReader, Writer, rows_per_batch};
 pub use error::{FormatError, Result};
 pub use jsonl::{JsonLinesReader, JsonLinesWriter, RecordsReader};
 pub use npy::{NpyReader, NpyWriter};
-pub use paired::Paired;
+pub use paired::PairedReader;
 pub use parquet::{ParquetReader, ParquetWriter};
 pub use vecs::{VecsKind, VecsReader, VecsWriter};
 
@@ -80,12 +80,12 @@ impl FileKind {
 }
 
 /// Opens a file of vectors; the extension of its name gives the kind.
-pub fn open(path: &Path, columns: &ColumnNames) -> Result<Box<dyn Reader>> {
+pub fn open(path: &Path, columns: &ColumnNames) -> Result<Box<dyn VectorReader>> {
     open_as(FileKind::of(path)?, path, columns)
 }
 
 /// Opens a file of vectors of this kind under any name.
-pub fn open_as(kind: FileKind, path: &Path, columns: &ColumnNames) -> Result<Box<dyn Reader>> {
+pub fn open_as(kind: FileKind, path: &Path, columns: &ColumnNames) -> Result<Box<dyn VectorReader>> {
     let file = File::open(path).map_err(FormatError::io)?;
     let metadata = file.metadata().map_err(FormatError::io)?;
     // A pipe has no length; its data is checked as it arrives.
@@ -101,7 +101,11 @@ pub fn open_as(kind: FileKind, path: &Path, columns: &ColumnNames) -> Result<Box
 
 /// Reads vectors of this kind from a stream, such as the standard input. Parquet is refused,
 /// because its directory is at the end of the file.
-pub fn read(kind: FileKind, stream: impl Read + Send + 'static, columns: &ColumnNames) -> Result<Box<dyn Reader>> {
+pub fn read(
+    kind: FileKind,
+    stream: impl Read + Send + 'static,
+    columns: &ColumnNames,
+) -> Result<Box<dyn VectorReader>> {
     Ok(match kind {
         FileKind::Npy => Box::new(NpyReader::new(stream, None)?),
         FileKind::Vecs(kind) => Box::new(VecsReader::new(stream, None, kind)?),

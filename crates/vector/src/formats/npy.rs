@@ -9,7 +9,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 
 use half::f16;
 
-use super::batch::{Batch, Reader, Writer, dimension_within_bounds, expect_finite, numbered};
+use super::batch::{Batch, VectorReader, Writer, dimension_within_bounds, expect_finite, numbered};
 use super::bytes::ByteSource;
 use super::error::{FormatError, Result};
 use header::{ElementType, Header};
@@ -59,7 +59,7 @@ impl<R: Read> NpyReader<R> {
     }
 }
 
-impl<R: Read + Send> Reader for NpyReader<R> {
+impl<R: Read + Send> VectorReader for NpyReader<R> {
     fn dimension(&self) -> Option<usize> {
         Some(self.dimension)
     }

@@ -3,25 +3,25 @@
 
 use std::io::Read;
 
-use super::batch::{Batch, Reader};
+use super::batch::{Batch, VectorReader};
 use super::error::{FormatError, Result};
 use super::jsonl::RecordsReader;
 
 /// The vectors of one file with the records of another.
-pub struct Paired<R> {
-    vectors: Box<dyn Reader>,
+pub struct PairedReader<R> {
+    vectors: Box<dyn VectorReader>,
     records: RecordsReader<R>,
     rows: u64,
 }
 
-impl<R: Read> Paired<R> {
+impl<R: Read> PairedReader<R> {
     /// Combines both. The records replace any ids and metadata of the vectors' own file.
-    pub fn new(vectors: Box<dyn Reader>, records: R) -> Paired<R> {
-        Paired { vectors, records: RecordsReader::new(records), rows: 0 }
+    pub fn new(vectors: Box<dyn VectorReader>, records: R) -> PairedReader<R> {
+        PairedReader { vectors, records: RecordsReader::new(records), rows: 0 }
     }
 }
 
-impl<R: Read + Send> Reader for Paired<R> {
+impl<R: Read + Send> VectorReader for PairedReader<R> {
     fn dimension(&self) -> Option<usize> {
         self.vectors.dimension()
     }
@@ -67,11 +67,11 @@ mod tests {
     use super::super::vecs::{VecsKind, VecsReader};
     use super::*;
 
-    fn paired(records: &'static str) -> Paired<&'static [u8]> {
+    fn paired(records: &'static str) -> PairedReader<&'static [u8]> {
         let bytes: Vec<u8> = (0..3_u8).flat_map(|row| [1, 0, 0, 0, row]).collect();
         let length = Some(bytes.len() as u64);
         let vectors = VecsReader::new(std::io::Cursor::new(bytes), length, VecsKind::U8).unwrap();
-        Paired::new(Box::new(vectors), records.as_bytes())
+        PairedReader::new(Box::new(vectors), records.as_bytes())
     }
 
     #[test]

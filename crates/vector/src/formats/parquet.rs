@@ -20,11 +20,11 @@ use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::file::reader::{ChunkReader, FileReader, SerializedFileReader};
 use serde_json::{Map, Value};
 
-use super::batch::{Batch, ColumnNames, Reader, dimension_within_bounds, expect_finite, numbered};
+use super::batch::{Batch, ColumnNames, VectorReader, dimension_within_bounds, expect_finite, numbered};
 use super::error::{FormatError, Result};
 use cells::{Leaf, read_leaf};
 use pages::{BoundedPages, Budget, guarded};
-use plan::{Field, Plan};
+use plan::{Field, ParquetColumns};
 
 pub use write::ParquetWriter;
 
@@ -33,7 +33,7 @@ const FORMAT: &str = "Parquet";
 /// Reads a file.
 pub struct ParquetReader<R: ChunkReader + 'static> {
     file: SerializedFileReader<R>,
-    plan: Plan,
+    plan: ParquetColumns,
     dimension: Option<usize>,
     rows: u64,
     next_row: u64,
@@ -60,7 +60,7 @@ impl<R: ChunkReader + 'static> ParquetReader<R> {
         let file_bytes = source.len();
         let file = guarded(|| SerializedFileReader::new(source)).map_err(wrong)?;
         let metadata = file.metadata();
-        let plan = Plan::new(metadata.file_metadata().schema_descr(), columns)?;
+        let plan = ParquetColumns::new(metadata.file_metadata().schema_descr(), columns)?;
         let mut rows = 0_u64;
         for group in metadata.row_groups() {
             let in_group = u64::try_from(group.num_rows()).ok();
@@ -192,7 +192,7 @@ impl<R: ChunkReader + 'static> ParquetReader<R> {
     }
 }
 
-impl<R: ChunkReader + 'static> Reader for ParquetReader<R> {
+impl<R: ChunkReader + 'static> VectorReader for ParquetReader<R> {
     fn dimension(&self) -> Option<usize> {
         self.dimension
     }

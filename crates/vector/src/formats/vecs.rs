@@ -4,7 +4,7 @@
 
 use std::io::{Read, Write};
 
-use super::batch::{Batch, Reader, Writer, dimension_within_bounds, expect_finite, numbered};
+use super::batch::{Batch, VectorReader, Writer, dimension_within_bounds, expect_finite, numbered};
 use super::bytes::ByteSource;
 use super::error::{FormatError, Result};
 
@@ -77,7 +77,7 @@ impl<R: Read> VecsReader<R> {
     }
 }
 
-impl<R: Read + Send> Reader for VecsReader<R> {
+impl<R: Read + Send> VectorReader for VecsReader<R> {
     fn dimension(&self) -> Option<usize> {
         self.dimension
     }

@@ -14,8 +14,8 @@ use serde_json::Value;
 
 use crate::filter::{Columns, Filter};
 use crate::formats::{
-    ArrowReader, ColumnNames, FormatError, JsonLinesReader, NpyReader, ParquetReader, Reader, RecordsReader, VecsKind,
-    VecsReader,
+    ArrowReader, ColumnNames, FormatError, JsonLinesReader, NpyReader, ParquetReader, RecordsReader, VecsKind,
+    VecsReader, VectorReader,
 };
 
 pub use stored::{centroids, lists, log, manifest, packed, repair, store, unpack};
@@ -24,10 +24,10 @@ pub use stored::{centroids, lists, log, manifest, packed, repair, store, unpack}
 const ROWS_PER_BATCH: usize = 64;
 
 /// A fuzz target.
-pub type Target = fn(&[u8]);
+pub type FuzzTarget = fn(&[u8]);
 
 /// Every target and its name.
-pub const TARGETS: [(&str, Target); 15] = [
+pub const TARGETS: [(&str, FuzzTarget); 15] = [
     ("npy", npy),
     ("fvecs", fvecs),
     ("bvecs", bvecs),
@@ -109,7 +109,7 @@ fn vecs(bytes: &[u8], kind: VecsKind) {
 }
 
 /// Reads to the end or to the first error. The batches must be consistent.
-fn drain<R: Reader>(reader: Result<R, FormatError>) {
+fn drain<R: VectorReader>(reader: Result<R, FormatError>) {
     let Ok(mut reader) = reader else { return };
     while let Ok(Some(batch)) = reader.next_batch(ROWS_PER_BATCH) {
         let (rows, dimension) = (batch.ids.len(), reader.dimension().unwrap_or(0));

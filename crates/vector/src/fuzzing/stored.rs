@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::collection::open::Stored;
+use crate::collection::open::FolderContents;
 use crate::error::Result;
 use crate::folder::{Folder, Manifest};
 use crate::ivf::{self, CENTROIDS_MAGIC, Centroids, LISTS_MAGIC, Lists};
@@ -63,7 +63,7 @@ pub fn manifest(bytes: &[u8]) {
 
 /// The log of a segment.
 pub fn log(bytes: &[u8]) {
-    const LAYOUT: record::Layout = record::Layout { row_bytes: 8, norms: true, scales: true };
+    const LAYOUT: record::RecordLayout = record::RecordLayout { row_bytes: 8, norms: true, scales: true };
     let path = Path::new("log");
     let read = |log: &[u8], nonce| {
         let (mut at, mut number) = (record::LOG_HEAD_BYTES, 0);
@@ -136,7 +136,7 @@ pub fn repair(bytes: &[u8]) {
 fn read_store(path: &Path) -> Result<Vec<(String, bool)>> {
     let (folder, mut manifest) = Folder::open(path, None)?;
     let schema = Arc::new(manifest.schema()?);
-    let mut stored = Stored::read(&folder, &manifest, &schema, true)?;
+    let mut stored = FolderContents::read(&folder, &manifest, &schema, true)?;
     stored.take_over()?;
     let mut ids = Vec::new();
     for segment in &mut stored.segments {

@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::schema::Residency;
 use crate::search::run::on_host;
 use crate::segment::SegmentView;
-use crate::state::Shared;
+use crate::state::CollectionState;
 
 /// Points per search op for the nearest centroids.
 const ASSIGN_POINTS_MAX: usize = 1 << 13;
@@ -31,7 +31,7 @@ pub(crate) fn list_count(options: &IndexOptions, records: usize) -> Result<usize
 
 /// The centroids of a collection's rows, as a tensor `[lists, dimension]`.
 pub(crate) fn train(
-    shared: &Shared,
+    shared: &CollectionState,
     segments: &[std::sync::Arc<SegmentView>],
     lists: usize,
     options: &IndexOptions,
@@ -57,7 +57,12 @@ pub(crate) fn train(
 }
 
 /// The list of each of the given rows of a segment.
-pub(crate) fn assign(shared: &Shared, centroids: &Tensor, segment: &SegmentView, rows: &[u32]) -> Result<Vec<u32>> {
+pub(crate) fn assign(
+    shared: &CollectionState,
+    centroids: &Tensor,
+    segment: &SegmentView,
+    rows: &[u32],
+) -> Result<Vec<u32>> {
     let (dimension, metric) = (shared.schema.dimension, assigning_metric(shared.schema.metric));
     let mut lists = Vec::with_capacity(rows.len());
     for part in rows.chunks(ASSIGN_POINTS_MAX) {
@@ -81,7 +86,7 @@ fn assigning_metric(metric: Metric) -> Metric {
 }
 
 /// The index of the nearest centroid of each point.
-fn nearest(shared: &Shared, centroids: &Tensor, points: &Tensor, metric: Metric) -> Result<Vec<u32>> {
+fn nearest(shared: &CollectionState, centroids: &Tensor, points: &Tensor, metric: Metric) -> Result<Vec<u32>> {
     let (count, mut assigned) = (points.shape()[0], Vec::new());
     let runtime = &shared.runtime;
     // If the collection may use devices, the runtime chooses the device that finishes first.

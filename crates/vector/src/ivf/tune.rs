@@ -6,7 +6,7 @@ use std::time::Instant;
 use crate::error::{Error, Result};
 use crate::search::SearchOptions;
 use crate::search::run::{Batch, check};
-use crate::state::Shared;
+use crate::state::CollectionState;
 
 /// The figures of one `nprobe`.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,7 +33,7 @@ struct Run {
 
 /// Compares searches of some lists with exact searches of the same snapshot.
 pub(crate) fn measure(
-    shared: &Shared,
+    shared: &CollectionState,
     queries: &[f32],
     options: &SearchOptions,
     nprobes: &[usize],

@@ -21,14 +21,14 @@ const COLUMN_BYTES_MAX: usize = 256 << 20;
 /// The bits of the most recently used filters.
 #[derive(Default)]
 pub(crate) struct FilterCache {
-    kept: Mutex<Vec<Kept>>,
+    kept: Mutex<Vec<CachedFilter>>,
     columns: Mutex<Columns>,
 }
 
 /// One bit for each row of a segment.
 pub(crate) type Bits = Arc<[u32]>;
 
-struct Kept {
+struct CachedFilter {
     filter: Filter,
     rows: u32,
     words: Arc<[u32]>,
@@ -67,7 +67,12 @@ impl FilterCache {
         if kept.len() >= FILTERS_KEPT_MAX {
             kept.remove(0);
         }
-        kept.push(Kept { filter: filter.clone(), rows: segment.count, words: Arc::clone(&words), joined: None });
+        kept.push(CachedFilter {
+            filter: filter.clone(),
+            rows: segment.count,
+            words: Arc::clone(&words),
+            joined: None,
+        });
         words
     }
 }

@@ -22,10 +22,10 @@ use std::collections::VecDeque;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
 
-use super::run::{self, Findings};
-use super::{FoundMany, SearchOptions};
+use super::run::{self, BatchCandidates};
+use super::{SearchOptions, SearchResults};
 use crate::error::{Error, Result};
-use crate::state::Shared;
+use crate::state::CollectionState;
 use crate::task::{FORK_LOOK_EVERY, Task, task};
 
 /// Maximum number of queries of async searches in the queue. A single search may have more if no
@@ -34,29 +34,29 @@ const QUERIES_WAITING_MAX: usize = 1 << 16;
 
 /// The queue of searches, and the batch that runs.
 pub(crate) struct Gather {
-    shared: Arc<Shared>,
-    line: Mutex<Line>,
+    shared: Arc<CollectionState>,
+    line: Mutex<SearchQueue>,
     /// Wakes the search thread, which leads batches for async searches.
     dispatcher: OnceLock<Sender<()>>,
 }
 
 #[derive(Default)]
-struct Line {
+struct SearchQueue {
     under_way: bool,
-    waiting: VecDeque<Arc<Job>>,
+    waiting: VecDeque<Arc<QueuedSearch>>,
     /// Number of queries of the async searches in the queue.
     queries_awaited: usize,
 }
 
-impl Line {
-    fn take_first(&mut self) -> Option<Arc<Job>> {
+impl SearchQueue {
+    fn take_first(&mut self) -> Option<Arc<QueuedSearch>> {
         let first = self.waiting.pop_front();
         first.iter().for_each(|job| self.note_left(job));
         first
     }
 
     /// Updates the count after a search has left the queue.
-    fn note_left(&mut self, job: &Job) {
+    fn note_left(&mut self, job: &QueuedSearch) {
         if job.awaited {
             self.queries_awaited = self.queries_awaited.saturating_sub(job.count);
         }
@@ -64,57 +64,57 @@ impl Line {
 }
 
 /// A search in the queue.
-struct Job {
+struct QueuedSearch {
     queries: Vec<f32>,
     count: usize,
     options: SearchOptions,
     /// Whether a task waits for the answer, rather than a blocked thread.
     awaited: bool,
-    place: Mutex<Place>,
+    place: Mutex<WaiterState>,
     changed: Condvar,
 }
 
-enum Place {
+enum WaiterState {
     /// A thread is blocked on the search.
     Blocked,
     /// The blocked thread must lead the next batch.
     Leads,
     /// The answer for the blocked thread.
-    Done(Result<Findings>),
+    Done(Result<BatchCandidates>),
     /// A task waits for the answer.
-    Awaited(Box<dyn FnOnce(Result<Findings>) + Send>),
+    Awaited(Box<dyn FnOnce(Result<BatchCandidates>) + Send>),
     /// The answer was taken or sent.
     Gone,
 }
 
 impl Gather {
-    pub(crate) fn new(shared: Arc<Shared>) -> Arc<Gather> {
+    pub(crate) fn new(shared: Arc<CollectionState>) -> Arc<Gather> {
         Arc::new(Gather { shared, line: Mutex::default(), dispatcher: OnceLock::new() })
     }
 
     /// Runs a search of valid queries on the caller's thread, alone or in a batch.
-    pub(crate) fn search(&self, queries: &[f32], count: usize, options: &SearchOptions) -> Result<FoundMany> {
+    pub(crate) fn search(&self, queries: &[f32], count: usize, options: &SearchOptions) -> Result<SearchResults> {
         let mut line = lock(&self.line);
         if !line.under_way {
             line.under_way = true;
             drop(line);
-            let lead = Lead { gather: self };
+            let lead = BatchLead { gather: self };
             let found = run::search(&self.shared, queries, count, options);
             drop(lead);
-            return found.map(Findings::into_hits);
+            return found.map(BatchCandidates::into_hits);
         }
-        let job = Arc::new(Job::new(queries.to_vec(), count, options.clone(), Place::Blocked));
+        let job = Arc::new(QueuedSearch::new(queries.to_vec(), count, options.clone(), WaiterState::Blocked));
         line.waiting.push_back(Arc::clone(&job));
         drop(line);
         let mut place = lock(&job.place);
         loop {
-            match std::mem::replace(&mut *place, Place::Gone) {
-                Place::Done(result) => {
+            match std::mem::replace(&mut *place, WaiterState::Gone) {
+                WaiterState::Done(result) => {
                     drop(place);
-                    return result.map(Findings::into_hits);
+                    return result.map(BatchCandidates::into_hits);
                 }
-                Place::Leads => {
-                    *place = Place::Blocked;
+                WaiterState::Leads => {
+                    *place = WaiterState::Blocked;
                     drop(place);
                     self.lead();
                     place = lock(&job.place);
@@ -135,12 +135,12 @@ impl Gather {
         queries: Vec<f32>,
         count: usize,
         options: SearchOptions,
-        convert: impl FnOnce(FoundMany) -> T + Send + 'static,
+        convert: impl FnOnce(SearchResults) -> T + Send + 'static,
     ) -> Task<T> {
         self.start_dispatcher();
         let (answer, task) = task();
-        let answer = move |found: Result<Findings>| answer.send(found.map(|found| convert(found.into_hits())));
-        let job = Arc::new(Job::new(queries, count, options, Place::Awaited(Box::new(answer))));
+        let answer = move |found: Result<BatchCandidates>| answer.send(found.map(|found| convert(found.into_hits())));
+        let job = Arc::new(QueuedSearch::new(queries, count, options, WaiterState::Awaited(Box::new(answer))));
         let mut line = lock(&self.line);
         let waiting: usize = line.queries_awaited;
         if waiting > 0 && waiting.saturating_add(job.count) > QUERIES_WAITING_MAX {
@@ -165,12 +165,12 @@ impl Gather {
         while let Some(first) = line.waiting.front() {
             let mut place = lock(&first.place);
             match &*place {
-                Place::Blocked => {
-                    *place = Place::Leads;
+                WaiterState::Blocked => {
+                    *place = WaiterState::Leads;
                     first.changed.notify_one();
                     return;
                 }
-                Place::Awaited(_) => {
+                WaiterState::Awaited(_) => {
                     drop(place);
                     if self.wake_dispatcher() {
                         return;
@@ -194,8 +194,8 @@ impl Gather {
     /// Runs one batch: the first search in the queue and those with equal options.
     fn lead(&self) {
         let jobs = self.take_batch();
-        let lead = Lead { gather: self };
-        let mut unanswered = Unanswered { jobs };
+        let lead = BatchLead { gather: self };
+        let mut unanswered = UnansweredSearches { jobs };
         let result = match &unanswered.jobs[..] {
             [] => return,
             [job] => run::search(&self.shared, &job.queries, job.count, &job.options),
@@ -209,17 +209,21 @@ impl Gather {
         let jobs = std::mem::take(&mut unanswered.jobs);
         match result {
             Err(error) => jobs.iter().for_each(|job| job.finish(Err(error.clone()))),
-            Ok(Findings { snapshot, found, report }) => {
+            Ok(BatchCandidates { snapshot, found, report }) => {
                 let mut found = found.into_iter();
                 for job in jobs {
                     let (snapshot, report) = (Arc::clone(&snapshot), report.clone());
-                    job.finish(Ok(Findings { snapshot, found: found.by_ref().take(job.count).collect(), report }));
+                    job.finish(Ok(BatchCandidates {
+                        snapshot,
+                        found: found.by_ref().take(job.count).collect(),
+                        report,
+                    }));
                 }
             }
         }
     }
 
-    fn take_batch(&self) -> Vec<Arc<Job>> {
+    fn take_batch(&self) -> Vec<Arc<QueuedSearch>> {
         let mut line = lock(&self.line);
         let Some(first) = line.take_first() else { return Vec::new() };
         let queries_max = self.shared.options.batch_queries_max.max(1);
@@ -262,20 +266,20 @@ impl Gather {
     }
 }
 
-impl Job {
-    fn new(queries: Vec<f32>, count: usize, options: SearchOptions, place: Place) -> Job {
-        let awaited = matches!(place, Place::Awaited(_));
-        Job { queries, count, options, awaited, place: Mutex::new(place), changed: Condvar::new() }
+impl QueuedSearch {
+    fn new(queries: Vec<f32>, count: usize, options: SearchOptions, place: WaiterState) -> QueuedSearch {
+        let awaited = matches!(place, WaiterState::Awaited(_));
+        QueuedSearch { queries, count, options, awaited, place: Mutex::new(place), changed: Condvar::new() }
     }
 
-    fn finish(&self, result: Result<Findings>) {
+    fn finish(&self, result: Result<BatchCandidates>) {
         let mut place = lock(&self.place);
-        match std::mem::replace(&mut *place, Place::Gone) {
-            Place::Awaited(answer) => answer(result),
-            Place::Done(earlier) => *place = Place::Done(earlier),
-            Place::Gone => {}
-            Place::Blocked | Place::Leads => {
-                *place = Place::Done(result);
+        match std::mem::replace(&mut *place, WaiterState::Gone) {
+            WaiterState::Awaited(answer) => answer(result),
+            WaiterState::Done(earlier) => *place = WaiterState::Done(earlier),
+            WaiterState::Gone => {}
+            WaiterState::Blocked | WaiterState::Leads => {
+                *place = WaiterState::Done(result);
                 self.changed.notify_one();
             }
         }
@@ -283,22 +287,22 @@ impl Job {
 }
 
 /// The lead of a batch. It is passed on when dropped, also during a panic.
-struct Lead<'a> {
+struct BatchLead<'a> {
     gather: &'a Gather,
 }
 
-impl Drop for Lead<'_> {
+impl Drop for BatchLead<'_> {
     fn drop(&mut self) {
         self.gather.hand_over();
     }
 }
 
 /// Searches of a batch without an answer. On drop they get an error, also during a panic.
-struct Unanswered {
-    jobs: Vec<Arc<Job>>,
+struct UnansweredSearches {
+    jobs: Vec<Arc<QueuedSearch>>,
 }
 
-impl Drop for Unanswered {
+impl Drop for UnansweredSearches {
     fn drop(&mut self) {
         self.jobs.iter().for_each(|job| job.finish(Err(Error::Closed)));
     }
@@ -324,7 +328,7 @@ mod tests {
     fn awaited_searches_wait_in_a_line_that_ends() {
         let runtime = Arc::new(Runtime::builder().backend(Arc::new(CpuBackend::new())).build().unwrap());
         let schema = Arc::new(Schema::new("line", 1, Metric::Dot));
-        let shared = Arc::new(Shared::new(schema, Options::default(), runtime, None));
+        let shared = Arc::new(CollectionState::new(schema, Options::default(), runtime, None));
         let gather = Gather::new(shared);
         let search = |count: usize| {
             gather.search_async(vec![1.0; count], count, SearchOptions::new(1), |found| found.hits.len())
@@ -336,7 +340,7 @@ mod tests {
         assert!(matches!(refused, Err(Error::Busy { unit: "queries", .. })), "{refused:?}");
         let context = &mut Context::from_waker(Waker::noop());
         assert!(Pin::new(&mut first).poll(context).is_pending());
-        drop(Lead { gather: &gather });
+        drop(BatchLead { gather: &gather });
         assert_eq!(first.wait().unwrap(), QUERIES_WAITING_MAX + 1);
         assert_eq!(search(1).wait().unwrap(), 1);
         assert_eq!(lock(&gather.line).queries_awaited, 0);

@@ -106,7 +106,7 @@ pub struct Hit {
 
 /// The result of a search for one query.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct SearchResult {
     /// The hits, nearest first.
     pub hits: Vec<Hit>,
     /// Figures about the search.
@@ -115,7 +115,7 @@ pub struct Found {
 
 /// The result of a search for several queries.
 #[derive(Clone, Debug)]
-pub struct FoundMany {
+pub struct SearchResults {
     /// For each query, its hits, nearest first.
     pub hits: Vec<Vec<Hit>>,
     /// Figures about the search.

@@ -9,7 +9,7 @@ use panoply_core::op::compute::Metric;
 
 use super::SearchOptions;
 use super::run::{Batch, Candidate};
-use super::ties::Ranked;
+use super::ties::RankedCandidate;
 use crate::error::Result;
 
 impl Batch<'_> {
@@ -43,7 +43,7 @@ fn by_pages(
     options: &SearchOptions,
     times: usize,
 ) -> Vec<Candidate> {
-    let mut candidates = candidates.into_iter().map(|candidate| Ranked { candidate, metric });
+    let mut candidates = candidates.into_iter().map(|candidate| RankedCandidate { candidate, metric });
     let (mut waiting, mut hits) = (BinaryHeap::new(), Vec::new());
     // If the offset is not a multiple of `options.k`, the first page is shorter.
     let mut end = match options.offset % options.k.max(1) {

@@ -10,11 +10,11 @@ use panoply_core::op::compute::Transfer;
 use panoply_core::{DeviceId, DeviceKind, ErrorKind, Tensor};
 use panoply_runtime::{RunOptions, Runtime};
 
-use super::resident::{BLOCK_BYTES_MIN, Block, Effort, State};
+use super::resident::{BLOCK_BYTES_MIN, ResidentRows, State, UploadExtent};
 use crate::error::Result;
 use crate::schema::Residency;
 use crate::segment::SegmentView;
-use crate::state::{Shared, Snapshot};
+use crate::state::{CollectionState, Snapshot};
 
 /// Bytes of rows from which a collection is uploaded automatically. Below this a CPU finishes
 /// before a device has begun.
@@ -34,14 +34,14 @@ pub(crate) fn devices(runtime: &Runtime, residency: &Residency, bytes: usize) ->
 }
 
 /// Whether an upload would change anything.
-pub(crate) fn wants_upload(shared: &Shared, snapshot: &Snapshot, effort: Effort) -> bool {
+pub(crate) fn wants_upload(shared: &CollectionState, snapshot: &Snapshot, effort: UploadExtent) -> bool {
     let devices = devices_of(shared, snapshot);
     !devices.is_empty() && snapshot.segments.iter().any(|segment| wanted(segment, devices.len(), effort).is_some())
 }
 
 /// Uploads the rows that should be on devices and are not. If a device fails, its rows stay on the
 /// host.
-pub(crate) fn upload(shared: &Shared, snapshot: &Snapshot, effort: Effort) -> Result<()> {
+pub(crate) fn upload(shared: &CollectionState, snapshot: &Snapshot, effort: UploadExtent) -> Result<()> {
     let devices = devices_of(shared, snapshot);
     for (turn, segment) in snapshot.segments.iter().enumerate() {
         if devices.is_empty() {
@@ -55,22 +55,22 @@ pub(crate) fn upload(shared: &Shared, snapshot: &Snapshot, effort: Effort) -> Re
     Ok(())
 }
 
-/// The device blocks of a segment, also in a fork; see [`Shared::read`].
-pub(crate) fn blocks(shared: &Shared, segment: &SegmentView) -> Arc<State> {
+/// The device blocks of a segment, also in a fork; see [`CollectionState::read`].
+pub(crate) fn blocks(shared: &CollectionState, segment: &SegmentView) -> Arc<State> {
     shared.read(&segment.shared.resident.state)
 }
 
-fn devices_of(shared: &Shared, snapshot: &Snapshot) -> Vec<DeviceId> {
+fn devices_of(shared: &CollectionState, snapshot: &Snapshot) -> Vec<DeviceId> {
     let bytes = snapshot.segments.iter().map(|segment| segment.rows.len_bytes()).sum();
     devices(&shared.runtime, &shared.options.residency, bytes)
 }
 
-fn wanted(segment: &SegmentView, devices: usize, effort: Effort) -> Option<Range<u32>> {
+fn wanted(segment: &SegmentView, devices: usize, effort: UploadExtent) -> Option<Range<u32>> {
     segment.shared.resident.state().wanted(segment.count, segment.row_bytes, devices, effort)
 }
 
 fn upload_range(
-    shared: &Shared,
+    shared: &CollectionState,
     segment: &SegmentView,
     range: Range<u32>,
     devices: &[DeviceId],
@@ -110,7 +110,7 @@ fn upload_block(
     segment: &SegmentView,
     range: Range<u32>,
     device: DeviceId,
-) -> panoply_core::Result<Block> {
+) -> panoply_core::Result<ResidentRows> {
     let send = |tensor: &Tensor| -> panoply_core::Result<Tensor> {
         let part = tensor.slice(0, range.start as usize, range.end as usize)?;
         let options = RunOptions { device: Some(device), ..RunOptions::default() };
@@ -118,5 +118,5 @@ fn upload_block(
     };
     let rows = send(&segment.rows)?;
     let norms = segment.norms.as_ref().map(send).transpose()?;
-    Ok(Block::new(device, range, rows, norms))
+    Ok(ResidentRows::new(device, range, rows, norms))
 }

@@ -33,13 +33,13 @@ pub(crate) struct Resident {
 #[derive(Clone, Default)]
 pub(crate) struct State {
     /// Ordered by their rows.
-    pub(crate) blocks: Vec<Arc<Block>>,
+    pub(crate) blocks: Vec<Arc<ResidentRows>>,
     /// Number of rows, from the first on, that were offered to devices.
     pub(super) offered: u32,
 }
 
 /// Consecutive rows in a device's memory.
-pub(crate) struct Block {
+pub(crate) struct ResidentRows {
     pub(crate) device: DeviceId,
     pub(crate) first_row: u32,
     pub(crate) count: u32,
@@ -49,11 +49,11 @@ pub(crate) struct Block {
     masks: Mutex<Vec<(Arc<[u32]>, Tensor)>>,
 }
 
-impl Block {
+impl ResidentRows {
     /// The block of these rows of a segment.
-    pub(super) fn new(device: DeviceId, range: Range<u32>, rows: Tensor, norms: Option<Tensor>) -> Block {
+    pub(super) fn new(device: DeviceId, range: Range<u32>, rows: Tensor, norms: Option<Tensor>) -> ResidentRows {
         let (first_row, count) = (range.start, range.end - range.start);
-        Block { device, first_row, count, rows, norms, masks: Mutex::default() }
+        ResidentRows { device, first_row, count, rows, norms, masks: Mutex::default() }
     }
 
     /// The bits of the block's rows on the device, taken from the bits of the segment.
@@ -82,7 +82,7 @@ impl Resident {
     }
 
     /// Removes a block whose device has failed. All rows are offered again by the next upload.
-    pub(crate) fn forget(&self, lost: &Arc<Block>) {
+    pub(crate) fn forget(&self, lost: &Arc<ResidentRows>) {
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
         let blocks = state.blocks.iter().filter(|block| !Arc::ptr_eq(block, lost)).cloned().collect();
         *state = Arc::new(State { blocks, offered: 0 });
@@ -96,7 +96,7 @@ impl Resident {
 
 /// The extent of an upload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Effort {
+pub(crate) enum UploadExtent {
     /// While the collection changes: only segments that have grown much.
     Growing,
     /// When it has not changed for a while: all but small rests; many blocks are joined if that is
@@ -114,7 +114,13 @@ impl State {
 
     /// The rows to upload of a segment with `count` rows, up to its last row: the rows not yet
     /// offered, and the rows of blocks before them that are joined with them.
-    pub(super) fn wanted(&self, count: u32, row_bytes: usize, devices: usize, effort: Effort) -> Option<Range<u32>> {
+    pub(super) fn wanted(
+        &self,
+        count: u32,
+        row_bytes: usize,
+        devices: usize,
+        effort: UploadExtent,
+    ) -> Option<Range<u32>> {
         let rest = count.saturating_sub(self.offered);
         let scattered = self.blocks.len() > devices;
         if self.offered == 0 && count > 0 {
@@ -123,13 +129,13 @@ impl State {
         let beyond: u32 = self.blocks.iter().skip(devices).map(|block| block.count).sum();
         let large = rest as usize * row_bytes >= BLOCK_BYTES_MIN;
         let uploads = match effort {
-            Effort::Whole if scattered || rest > 0 || self.spilled() > 0 => return Some(0..count),
-            Effort::Quiet if scattered && beyond.saturating_add(rest) >= count / REST_SHARE_MAX => {
+            UploadExtent::Whole if scattered || rest > 0 || self.spilled() > 0 => return Some(0..count),
+            UploadExtent::Quiet if scattered && beyond.saturating_add(rest) >= count / REST_SHARE_MAX => {
                 return Some(0..count);
             }
-            Effort::Whole => false,
-            Effort::Quiet => large,
-            Effort::Growing => large && rest >= self.offered / REST_SHARE_MAX,
+            UploadExtent::Whole => false,
+            UploadExtent::Quiet => large,
+            UploadExtent::Growing => large && rest >= self.offered / REST_SHARE_MAX,
         };
         uploads.then(|| self.joined_with(self.offered..count))
     }
@@ -157,14 +163,14 @@ mod tests {
     /// The size of a test row: one kibibyte, so that a block has at least 1,024 rows.
     const ROW_BYTES: usize = 1024;
 
-    fn block(range: Range<u32>) -> Arc<Block> {
+    fn block(range: Range<u32>) -> Arc<ResidentRows> {
         let device = DeviceId { api: Api::SIMULATED, index: 0 };
         let rows = Tensor::from_vec(vec![0.0_f32], [1, 1]).unwrap();
-        Arc::new(Block::new(device, range, rows, None))
+        Arc::new(ResidentRows::new(device, range, rows, None))
     }
 
     /// Performs the wanted upload, and returns the number of rows that it uploads.
-    fn step(state: &mut State, count: u32, effort: Effort) -> u64 {
+    fn step(state: &mut State, count: u32, effort: UploadExtent) -> u64 {
         let Some(range) = state.wanted(count, ROW_BYTES, 1, effort) else { return 0 };
         state.blocks.retain(|block| block.first_row < range.start);
         state.blocks.push(block(range.clone()));
@@ -177,21 +183,21 @@ mod tests {
     #[test]
     fn a_few_new_rows_upload_nothing() {
         let mut state = State::default();
-        assert_eq!(step(&mut state, 1_000_000, Effort::Growing), 1_000_000);
-        for effort in [Effort::Growing, Effort::Quiet] {
+        assert_eq!(step(&mut state, 1_000_000, UploadExtent::Growing), 1_000_000);
+        for effort in [UploadExtent::Growing, UploadExtent::Quiet] {
             assert_eq!(state.wanted(1_000_001, ROW_BYTES, 1, effort), None);
             assert_eq!(state.wanted(1_001_000, ROW_BYTES, 1, effort), None);
         }
         // More rows become a block of their own; `Whole` puts everything into one block.
-        assert_eq!(state.wanted(1_002_000, ROW_BYTES, 1, Effort::Growing), None);
-        assert_eq!(state.wanted(1_002_000, ROW_BYTES, 1, Effort::Quiet), Some(1_000_000..1_002_000));
-        assert_eq!(state.wanted(1_000_001, ROW_BYTES, 1, Effort::Whole), Some(0..1_000_001));
-        assert_eq!(state.wanted(1_000_000, ROW_BYTES, 1, Effort::Whole), None);
+        assert_eq!(state.wanted(1_002_000, ROW_BYTES, 1, UploadExtent::Growing), None);
+        assert_eq!(state.wanted(1_002_000, ROW_BYTES, 1, UploadExtent::Quiet), Some(1_000_000..1_002_000));
+        assert_eq!(state.wanted(1_000_001, ROW_BYTES, 1, UploadExtent::Whole), Some(0..1_000_001));
+        assert_eq!(state.wanted(1_000_000, ROW_BYTES, 1, UploadExtent::Whole), None);
     }
 
     #[test]
     fn a_growing_segment_is_uploaded_a_few_times_over_and_stays_in_few_blocks() {
-        for (effort, step_rows, times_max) in [(Effort::Growing, 1000, 6), (Effort::Quiet, 2000, 12)] {
+        for (effort, step_rows, times_max) in [(UploadExtent::Growing, 1000, 6), (UploadExtent::Quiet, 2000, 12)] {
             let (mut state, mut uploaded, mut blocks_max) = (State::default(), 0, 0);
             let mut count = 0;
             while count < 1_000_000 {
@@ -208,18 +214,18 @@ mod tests {
     #[test]
     fn many_blocks_are_joined_when_it_is_quiet() {
         let mut state = State { blocks: vec![block(0..9000), block(9000..10_000)], offered: 10_000 };
-        assert_eq!(state.wanted(10_000, ROW_BYTES, 1, Effort::Quiet), None);
-        assert_eq!(state.wanted(10_000, ROW_BYTES, 1, Effort::Whole), Some(0..10_000));
+        assert_eq!(state.wanted(10_000, ROW_BYTES, 1, UploadExtent::Quiet), None);
+        assert_eq!(state.wanted(10_000, ROW_BYTES, 1, UploadExtent::Whole), Some(0..10_000));
         state.blocks = vec![block(0..8000), block(8000..10_000)];
-        assert_eq!(state.wanted(10_000, ROW_BYTES, 1, Effort::Quiet), Some(0..10_000));
-        assert_eq!(state.wanted(10_000, ROW_BYTES, 2, Effort::Quiet), None);
+        assert_eq!(state.wanted(10_000, ROW_BYTES, 1, UploadExtent::Quiet), Some(0..10_000));
+        assert_eq!(state.wanted(10_000, ROW_BYTES, 2, UploadExtent::Quiet), None);
         // After a device failure its block is offered again. Rows that did not fit are offered
         // again on request.
         state.blocks.pop();
         assert_eq!(state.spilled(), 2000);
-        assert_eq!(state.wanted(10_000, ROW_BYTES, 1, Effort::Growing), None);
-        assert_eq!(state.wanted(10_000, ROW_BYTES, 1, Effort::Whole), Some(0..10_000));
+        assert_eq!(state.wanted(10_000, ROW_BYTES, 1, UploadExtent::Growing), None);
+        assert_eq!(state.wanted(10_000, ROW_BYTES, 1, UploadExtent::Whole), Some(0..10_000));
         state.offered = 0;
-        assert_eq!(state.wanted(10_000, ROW_BYTES, 1, Effort::Growing), Some(0..10_000));
+        assert_eq!(state.wanted(10_000, ROW_BYTES, 1, UploadExtent::Growing), Some(0..10_000));
     }
 }

@@ -16,15 +16,15 @@ use panoply_runtime::{FallbackPolicy, Goal, PendingOutcome, RunOptions, Runtime}
 use super::bits::{Passing, passing, slice_bits};
 use super::codes::Codes;
 use super::rerank::exact_score;
-use super::resident::Block;
+use super::resident::ResidentRows;
 use super::scales::Scales;
 use super::ties::keep_nearest;
-use super::{FoundMany, Hit, SearchOptions, SearchReport};
+use super::{Hit, SearchOptions, SearchReport, SearchResults};
 use crate::encode::square_sum;
 use crate::error::{Error, Result};
 use crate::schema::Storage;
 use crate::segment::SegmentView;
-use crate::state::{Shared, Snapshot};
+use crate::state::{CollectionState, Snapshot};
 
 /// Bytes of rows from which several NUMA nodes share a search.
 const SHARED_BYTES_MIN: usize = 4 << 20;
@@ -50,7 +50,7 @@ pub(crate) struct Candidate {
 
 /// A batch of queries being searched.
 pub(crate) struct Batch<'a> {
-    pub(crate) shared: &'a Shared,
+    pub(crate) shared: &'a CollectionState,
     pub(crate) snapshot: &'a Snapshot,
     pub(crate) queries: &'a [f32],
     pub(crate) count: usize,
@@ -67,22 +67,22 @@ pub(crate) struct Batch<'a> {
     /// For each query, the nearest score at which a piece may have omitted rows that are older than
     /// those found.
     pub(super) cuts: Vec<Option<f32>>,
-    under_way: Vec<(Piece, PendingOutcome<Neighbors>)>,
+    under_way: Vec<(SearchPiece, PendingOutcome<Neighbors>)>,
 }
 
 /// The memory that a piece reads its rows from.
 #[derive(Clone, Copy)]
-enum Source<'a> {
+enum RowSource<'a> {
     Host,
-    Block(&'a Arc<Block>),
+    Block(&'a Arc<ResidentRows>),
     Codes(&'a Arc<Codes>),
 }
 
 /// Rows that are searched by one op.
-struct Piece {
+struct SearchPiece {
     segment: u32,
     rows: Range<u32>,
-    block: Option<Arc<Block>>,
+    block: Option<Arc<ResidentRows>>,
     codes: Option<Arc<Codes>>,
     /// The queries of the piece; `None`: all of them, in order.
     subset: Option<Arc<[u32]>>,
@@ -94,21 +94,26 @@ struct Piece {
 }
 
 /// The rows of a segment that one search can score: rows that pass and have the same scale.
-struct Part {
+struct ScorableRows {
     passing: Passing,
     scale: f32,
     queries: Tensor,
 }
 
 /// The candidates of a batch. Each caller's thread converts its own candidates into hits.
-pub(crate) struct Findings {
+pub(crate) struct BatchCandidates {
     pub(crate) snapshot: Arc<Snapshot>,
     pub(crate) found: Vec<Vec<Candidate>>,
     pub(crate) report: SearchReport,
 }
 
 /// Searches a batch of valid queries.
-pub(crate) fn search(shared: &Shared, queries: &[f32], count: usize, options: &SearchOptions) -> Result<Findings> {
+pub(crate) fn search(
+    shared: &CollectionState,
+    queries: &[f32],
+    count: usize,
+    options: &SearchOptions,
+) -> Result<BatchCandidates> {
     let snapshot = shared.snapshot();
     let queries = shared.schema.in_range(queries);
     let k = if options.k == 0 { 0 } else { options.k.saturating_add(options.offset).min(snapshot.len()) };
@@ -135,7 +140,7 @@ pub(crate) fn search(shared: &Shared, queries: &[f32], count: usize, options: &S
         } else {
             found.iter_mut().for_each(|found| drop_pages_before(options, found));
         }
-        return Ok(Findings { snapshot, found, report });
+        return Ok(BatchCandidates { snapshot, found, report });
     }
 }
 
@@ -145,7 +150,7 @@ fn drop_pages_before(options: &SearchOptions, found: &mut Vec<Candidate>) {
 }
 
 /// Checks queries and options, and returns the number of queries.
-pub(crate) fn check(shared: &Shared, queries: &[f32], options: &SearchOptions) -> Result<usize> {
+pub(crate) fn check(shared: &CollectionState, queries: &[f32], options: &SearchOptions) -> Result<usize> {
     shared.check_sound()?;
     let count = shared.schema.count_vectors(queries.len())?;
     queries.chunks_exact(shared.schema.dimension).try_for_each(|query| shared.schema.check_query(query))?;
@@ -158,7 +163,7 @@ pub(crate) fn check(shared: &Shared, queries: &[f32], options: &SearchOptions) -
 
 impl<'a> Batch<'a> {
     pub(crate) fn new(
-        shared: &'a Shared,
+        shared: &'a CollectionState,
         snapshot: &'a Snapshot,
         queries: &'a [f32],
         count: usize,
@@ -247,7 +252,7 @@ impl<'a> Batch<'a> {
                 range.start = coded.end;
                 let host = self.shared.hosts.first().copied();
                 for part in parts(codes.scales.as_ref(), &bits, segment.count, queries)? {
-                    self.start_piece(place, &segment, coded.clone(), Source::Codes(&codes), host, &part, subset)?;
+                    self.start_piece(place, &segment, coded.clone(), RowSource::Codes(&codes), host, &part, subset)?;
                 }
             }
             if range.is_empty() {
@@ -267,7 +272,7 @@ impl<'a> Batch<'a> {
         place: usize,
         segment: &SegmentView,
         range: Range<u32>,
-        part: &Part,
+        part: &ScorableRows,
         subset: Option<&Arc<[u32]>>,
     ) -> Result<()> {
         let resident = segment.shared.resident.state();
@@ -281,7 +286,7 @@ impl<'a> Batch<'a> {
                 self.start_on_host(place, segment, next..rows.start, part, subset)?;
             }
             next = rows.end;
-            self.start_piece(place, segment, rows, Source::Block(block), None, part, subset)?;
+            self.start_piece(place, segment, rows, RowSource::Block(block), None, part, subset)?;
         }
         if next < range.end {
             self.report.spilled_rows += u64::from(range.end - next).min(u64::from(resident.spilled()));
@@ -296,19 +301,19 @@ impl<'a> Batch<'a> {
         place: usize,
         segment: &SegmentView,
         range: Range<u32>,
-        part: &Part,
+        part: &ScorableRows,
         subset: Option<&Arc<[u32]>>,
     ) -> Result<()> {
         let hosts = &self.shared.hosts;
         let alone = hosts.len() <= 1 || range.len() * segment.row_bytes < SHARED_BYTES_MIN;
         if alone {
             let host = hosts.first().copied();
-            return self.start_piece(place, segment, range, Source::Host, host, part, subset);
+            return self.start_piece(place, segment, range, RowSource::Host, host, part, subset);
         }
         let share = range.len().div_ceil(hosts.len()).next_multiple_of(32);
         for (first, host) in range.clone().step_by(share).zip(self.shared.hosts.clone()) {
             let rows = first..range.end.min(first + share as u32);
-            self.start_piece(place, segment, rows, Source::Host, Some(host), part, subset)?;
+            self.start_piece(place, segment, rows, RowSource::Host, Some(host), part, subset)?;
         }
         Ok(())
     }
@@ -318,14 +323,14 @@ impl<'a> Batch<'a> {
         place: usize,
         segment: &SegmentView,
         rows: Range<u32>,
-        source: Source<'_>,
+        source: RowSource<'_>,
         host: Option<DeviceId>,
-        part: &Part,
+        part: &ScorableRows,
         subset: Option<&Arc<[u32]>>,
     ) -> Result<()> {
         let bits = part.passing.as_ref();
         let whole_block = match source {
-            Source::Block(block) if block.first_row == rows.start && block.count == rows.len() as u32 => Some(block),
+            RowSource::Block(block) if block.first_row == rows.start && block.count == rows.len() as u32 => Some(block),
             _ => None,
         };
         // If the device has no copy of the mask, the filter is sent with the op.
@@ -342,14 +347,14 @@ impl<'a> Batch<'a> {
                 Some(Tensor::from_vec(words, shape)?)
             }
         };
-        let piece = Piece {
+        let piece = SearchPiece {
             segment: place as u32,
             k: self.wanted.min(rows.len()),
             rows,
-            block: if let Source::Block(block) = source { Some(Arc::clone(block)) } else { None },
-            codes: if let Source::Codes(codes) = source { Some(Arc::clone(codes)) } else { None },
+            block: if let RowSource::Block(block) = source { Some(Arc::clone(block)) } else { None },
+            codes: if let RowSource::Codes(codes) = source { Some(Arc::clone(codes)) } else { None },
             subset: subset.cloned(),
-            queries: self.op_queries(&part.queries, matches!(source, Source::Codes(_)))?,
+            queries: self.op_queries(&part.queries, matches!(source, RowSource::Codes(_)))?,
             filter,
             scale: part.scale,
         };
@@ -371,7 +376,7 @@ impl<'a> Batch<'a> {
                     }
                     self.report.fallback.get_or_insert(error);
                     let filter = self.host_filter(&piece)?;
-                    let on_host = Piece { block: None, filter, ..piece.clone() };
+                    let on_host = SearchPiece { block: None, filter, ..piece.clone() };
                     let host = self.shared.hosts.first().copied();
                     on_host.send(&self.shared.runtime, self.op_metric(), &segment, host)?.wait()?
                 }
@@ -385,7 +390,7 @@ impl<'a> Batch<'a> {
     }
 
     /// The filter of a piece, readable by the host.
-    fn host_filter(&self, piece: &Piece) -> Result<Option<Tensor>> {
+    fn host_filter(&self, piece: &SearchPiece) -> Result<Option<Tensor>> {
         let segment = &self.snapshot.segments[piece.segment as usize];
         let mut bits = self.bits[piece.segment as usize].clone().unwrap_or_default();
         if self.shared.schema.searches_by_scale() {
@@ -397,7 +402,7 @@ impl<'a> Batch<'a> {
         Ok(words.map(|words| Tensor::from_slice(&words, [words.len()])).transpose()?)
     }
 
-    fn absorb(&mut self, piece: &Piece, segment: &SegmentView, outcome: Outcome<Neighbors>) -> Result<()> {
+    fn absorb(&mut self, piece: &SearchPiece, segment: &SegmentView, outcome: Outcome<Neighbors>) -> Result<()> {
         let device = outcome.report.device;
         if !self.report.devices.contains(&device) {
             self.report.devices.push(device);
@@ -473,24 +478,24 @@ fn is_power_of_two(factor: f64) -> bool {
 }
 
 /// The rows that pass, grouped by scale, each group with the queries in units of its scale.
-fn parts(scales: Option<&Scales>, passing: &Passing, rows: u32, queries: &Tensor) -> Result<Vec<Part>> {
+fn parts(scales: Option<&Scales>, passing: &Passing, rows: u32, queries: &Tensor) -> Result<Vec<ScorableRows>> {
     let Some(scales) = scales else {
-        return Ok(vec![Part { passing: passing.clone(), scale: 1.0, queries: queries.clone() }]);
+        return Ok(vec![ScorableRows { passing: passing.clone(), scale: 1.0, queries: queries.clone() }]);
     };
     let mut parts = Vec::new();
     for class in &scales.classes {
         let (passing, scale) = (class.passing(passing, rows), class.scale);
         if passing.as_ref().is_none_or(|(_, count)| *count > 0) {
             let values = queries.as_slice::<f32>()?.iter().map(|value| value / scale).collect();
-            parts.push(Part { passing, scale, queries: Tensor::from_vec(values, queries.shape())? });
+            parts.push(ScorableRows { passing, scale, queries: Tensor::from_vec(values, queries.shape())? });
         }
     }
     Ok(parts)
 }
 
-impl Findings {
+impl BatchCandidates {
     /// Converts the candidates into hits.
-    pub(crate) fn into_hits(self) -> FoundMany {
+    pub(crate) fn into_hits(self) -> SearchResults {
         let hit = |candidate: &Candidate| {
             let segment = &self.snapshot.segments[candidate.segment as usize];
             let id = segment.id_of(candidate.row).to_owned();
@@ -506,7 +511,7 @@ impl Findings {
             parts => std::thread::available_parallelism().map_or(1, usize::from).min(parts),
         };
         if threads < 2 {
-            return FoundMany { hits: lines(&self.found), report: self.report };
+            return SearchResults { hits: lines(&self.found), report: self.report };
         }
         // Reading ids and metadata mostly misses the caches; several threads overlap the misses.
         let hits = std::thread::scope(|scope| {
@@ -520,20 +525,20 @@ impl Findings {
             };
             parts.into_iter().flat_map(hits_of).collect()
         });
-        FoundMany { hits, report: self.report }
+        SearchResults { hits, report: self.report }
     }
 }
 
-impl Clone for Piece {
-    fn clone(&self) -> Piece {
-        let Piece { rows, block, codes, subset, queries, filter, .. } = self;
+impl Clone for SearchPiece {
+    fn clone(&self) -> SearchPiece {
+        let SearchPiece { rows, block, codes, subset, queries, filter, .. } = self;
         let (rows, block, codes, subset) = (rows.clone(), block.clone(), codes.clone(), subset.clone());
         let (queries, filter) = (queries.clone(), filter.clone());
-        Piece { segment: self.segment, rows, block, codes, subset, queries, filter, k: self.k, scale: self.scale }
+        SearchPiece { segment: self.segment, rows, block, codes, subset, queries, filter, k: self.k, scale: self.scale }
     }
 }
 
-impl Piece {
+impl SearchPiece {
     /// Submits the op to the device that stores the rows.
     fn send(
         &self,

@@ -64,30 +64,30 @@ pub(crate) fn keep_nearest(metric: Metric, k: usize, found: &mut Vec<Candidate>)
 }
 
 /// A candidate in a max-heap, whose top is the nearest, and the oldest at equal score.
-pub(super) struct Ranked {
+pub(super) struct RankedCandidate {
     pub(super) candidate: Candidate,
     pub(super) metric: Metric,
 }
 
-impl Ord for Ranked {
-    fn cmp(&self, other: &Ranked) -> Ordering {
+impl Ord for RankedCandidate {
+    fn cmp(&self, other: &RankedCandidate) -> Ordering {
         by_rank(self.metric, &other.candidate, &self.candidate)
     }
 }
 
-impl PartialOrd for Ranked {
-    fn partial_cmp(&self, other: &Ranked) -> Option<Ordering> {
+impl PartialOrd for RankedCandidate {
+    fn partial_cmp(&self, other: &RankedCandidate) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Ranked {
-    fn eq(&self, other: &Ranked) -> bool {
+impl PartialEq for RankedCandidate {
+    fn eq(&self, other: &RankedCandidate) -> bool {
         self.cmp(other).is_eq()
     }
 }
 
-impl Eq for Ranked {}
+impl Eq for RankedCandidate {}
 
 fn by_rank(metric: Metric, a: &Candidate, b: &Candidate) -> Ordering {
     by_score(metric, a.score, b.score).then((a.segment, a.age, a.row).cmp(&(b.segment, b.age, b.row)))

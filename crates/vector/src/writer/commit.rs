@@ -4,12 +4,12 @@ use std::collections::HashSet;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, PoisonError};
 
-use super::{Command, Done, Writer};
-use crate::encode::{Encoded, encode, encode_without_rows};
+use super::{Command, OnDone, Writer};
+use crate::encode::{EncodedBatch, encode, encode_without_rows};
 use crate::error::{Error, Result};
 use crate::filter::Filter;
 use crate::folder::Folder;
-use crate::record::{Slot, entry};
+use crate::record::{RowAddress, entry};
 use crate::region::out_of_memory;
 use crate::search::{passes, passing};
 use crate::segment::Addition;
@@ -22,7 +22,7 @@ const GROUP_BYTES_MAX: usize = 64 << 20;
 
 /// A change requested by a caller.
 pub(crate) enum Change {
-    Put(PutMode, Encoded),
+    Put(PutMode, EncodedBatch),
     Remove { ids: Vec<String>, hashes: Vec<u64> },
     Update { id: String, hash: u64, vector: Option<Vec<f32>>, metadata: Option<serde_json::Value> },
 }
@@ -35,19 +35,23 @@ pub(crate) enum PutMode {
 }
 
 /// A validated change.
-struct Planned {
-    kills: Vec<Slot>,
+struct PlannedChange {
+    kills: Vec<RowAddress>,
     kill_hashes: Vec<u64>,
     fields: Vec<String>,
-    batch: Option<Encoded>,
+    batch: Option<EncodedBatch>,
     concerned: usize,
-    done: Done,
+    done: OnDone,
 }
 
 impl Writer {
     /// Commits a change together with those that wait, and returns the command that ended the
     /// group.
-    pub(super) fn commit_group(&mut self, first: (Box<Change>, Done), receiver: &Receiver<Command>) -> Option<Command> {
+    pub(super) fn commit_group(
+        &mut self,
+        first: (Box<Change>, OnDone),
+        receiver: &Receiver<Command>,
+    ) -> Option<Command> {
         let (mut group, mut touched, mut bytes) = (Vec::new(), HashSet::new(), 0);
         let (mut next, mut ended_by) = (Some(first), None);
         while let Some((change, done)) = next.take() {
@@ -60,7 +64,7 @@ impl Writer {
                 Ok((kills, kill_hashes, batch, concerned)) => {
                     bytes += batch.as_ref().map_or(0, |batch| batch.rows.len());
                     let fields = batch.as_ref().map_or(Vec::new(), |batch| self.shared.new_fields(&batch.fields));
-                    group.push(Planned { kills, kill_hashes, fields, batch, concerned, done });
+                    group.push(PlannedChange { kills, kill_hashes, fields, batch, concerned, done });
                 }
                 Err(error) => done(Err(error)),
             }
@@ -79,7 +83,7 @@ impl Writer {
 
     /// The effect of a change: rows to remove, rows to add, and the number of records concerned.
     #[allow(clippy::type_complexity)] // Destructured at once by the only caller.
-    fn plan(&mut self, change: Change) -> Result<(Vec<Slot>, Vec<u64>, Option<Encoded>, usize)> {
+    fn plan(&mut self, change: Change) -> Result<(Vec<RowAddress>, Vec<u64>, Option<EncodedBatch>, usize)> {
         self.check_running()?;
         let snapshot = self.shared.snapshot();
         let index = self.shared.index.read().unwrap_or_else(PoisonError::into_inner);
@@ -129,8 +133,8 @@ impl Writer {
         }
     }
 
-    fn commit(&mut self, mut group: Vec<Planned>) {
-        let (idle, group): (Vec<Planned>, Vec<Planned>) =
+    fn commit(&mut self, mut group: Vec<PlannedChange>) {
+        let (idle, group): (Vec<PlannedChange>, Vec<PlannedChange>) =
             group.drain(..).partition(|planned| planned.kills.is_empty() && planned.batch.is_none());
         idle.into_iter().for_each(|planned| (planned.done)(Ok(0)));
         if group.is_empty() {
@@ -144,7 +148,7 @@ impl Writer {
     }
 
     /// Records the group in the newest segment, and returns the index of its first row.
-    fn record(&mut self, group: &[Planned]) -> Result<u32> {
+    fn record(&mut self, group: &[PlannedChange]) -> Result<u32> {
         let batches = || group.iter().filter_map(|planned| planned.batch.as_ref());
         let rows: usize = batches().map(|batch| batch.count).sum();
         // Data written to deleted files is lost, and must not be acknowledged.
@@ -170,14 +174,14 @@ impl Writer {
         for segment in &snapshot.segments {
             let passing = passing(segment, Some(filter));
             for row in (0..segment.count).filter(|row| passes(&passing, *row)) {
-                kills.push(Slot { segment: segment.id, row });
+                kills.push(RowAddress { segment: segment.id, row });
                 kill_hashes.push(self.shared.hash(segment.id_of(row)));
             }
         }
         let concerned = kills.len();
         if concerned > 0 {
-            let done: Done = Box::new(|_| ());
-            let group = [Planned { kills, kill_hashes, fields: Vec::new(), batch: None, concerned, done }];
+            let done: OnDone = Box::new(|_| ());
+            let group = [PlannedChange { kills, kill_hashes, fields: Vec::new(), batch: None, concerned, done }];
             self.record(&group).and_then(|first_row| self.apply(&group, first_row))?;
             self.shared.nudge();
         }
@@ -188,7 +192,7 @@ impl Writer {
     pub(crate) fn reserve(&mut self, records: usize) -> Result<()> {
         self.check_running()?;
         let mut index = self.shared.index.write().unwrap_or_else(PoisonError::into_inner);
-        index.try_reserve(records).ok_or_else(|| out_of_memory(records.saturating_mul(size_of::<Slot>())))?;
+        index.try_reserve(records).ok_or_else(|| out_of_memory(records.saturating_mul(size_of::<RowAddress>())))?;
         drop(index);
         // Rows of later segments are reserved there.
         let (row_bytes, bytes_max) = (self.shared.schema.row_bytes(), self.shared.options.segment_bytes_max);
@@ -210,7 +214,7 @@ impl Writer {
     }
 
     /// Applies the recorded group to the index and the snapshot.
-    fn apply(&mut self, group: &[Planned], first_row: u32) -> Result<()> {
+    fn apply(&mut self, group: &[PlannedChange], first_row: u32) -> Result<()> {
         let shared = Arc::clone(&self.shared);
         let mut index = shared.index.write().unwrap_or_else(PoisonError::into_inner);
         let newest = self.segments.last().map_or(0, |segment| segment.id);
@@ -225,7 +229,7 @@ impl Writer {
             if let Some(batch) = &planned.batch {
                 index.reserve(batch.count);
                 for hash in &batch.hashes {
-                    index.insert(*hash, Slot { segment: newest, row });
+                    index.insert(*hash, RowAddress { segment: newest, row });
                     row += 1;
                 }
             }

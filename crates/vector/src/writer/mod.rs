@@ -22,11 +22,12 @@ use std::thread::JoinHandle;
 pub(crate) use commit::{Change, PutMode};
 pub(crate) use replace::{NOWHERE, Replacement};
 
+use crate::embedding_model::EmbeddingModel;
 use crate::error::{Error, Failure, Result};
 use crate::folder::{Folder, ListedSegment, Manifest};
 use crate::ivf::Centroids;
 use crate::segment::Segment;
-use crate::state::{Shared, Snapshot};
+use crate::state::{CollectionState, Snapshot};
 use crate::task::{Task, task};
 
 /// Maximum number of changes in the writer's queue.
@@ -41,24 +42,24 @@ pub(crate) struct WriterHandle {
     thread: Option<JoinHandle<()>>,
     /// Bytes of the unanswered changes.
     waiting_bytes: Arc<AtomicUsize>,
-    shared: Arc<Shared>,
+    shared: Arc<CollectionState>,
 }
 
 /// A request to the writer.
 pub(crate) enum Command {
     /// A change; the answer is the number of records affected.
-    Write(Box<Change>, Done),
+    Write(Box<Change>, OnDone),
     /// Any other operation.
     Run(Box<dyn FnOnce(&mut Writer) + Send>),
     Stop,
 }
 
 /// Receives the outcome of a change.
-pub(crate) type Done = Box<dyn FnOnce(Result<usize>) + Send>;
+pub(crate) type OnDone = Box<dyn FnOnce(Result<usize>) + Send>;
 
 /// The writer's own state.
 pub(crate) struct Writer {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<CollectionState>,
     pub(crate) manifest: Manifest,
     /// Oldest first; the last segment grows.
     pub(crate) segments: Vec<Segment>,
@@ -103,7 +104,7 @@ impl WriterHandle {
             answer.send(Err(Error::Busy { waiting_max: WAITING_BYTES_MAX, unit: "bytes of writes" }));
             return task;
         }
-        let done: Done = Box::new(move |result| {
+        let done: OnDone = Box::new(move |result| {
             drop(load);
             answer.send(result.map(convert));
         });
@@ -193,7 +194,7 @@ fn run_command<T: Send + 'static>(work: impl FnOnce(&mut Writer) -> Result<T> + 
 
 impl Writer {
     /// A writer without segments. Set the segments before it starts.
-    pub(crate) fn new(shared: Arc<Shared>, manifest: Manifest) -> Writer {
+    pub(crate) fn new(shared: Arc<CollectionState>, manifest: Manifest) -> Writer {
         Writer { shared, manifest, segments: Vec::new(), centroids: None, closed: false, stopped: None }
     }
 
@@ -241,6 +242,28 @@ impl Writer {
         }
         let all = self.segments.iter().map(listed).collect();
         self.write_manifest(all, self.manifest.centroids)
+    }
+
+    /// Stores the model that computes the vectors. Fails if the records come from another model.
+    pub(crate) fn set_model(&mut self, model: EmbeddingModel) -> Result<()> {
+        self.flush()?;
+        if self.is_read_only() {
+            return self.check_running();
+        }
+        match &self.manifest.model {
+            Some(known) if *known == model => return Ok(()),
+            Some(known) if known.sha256 != model.sha256 && self.shared.snapshot().len() > 0 => {
+                return Err(Error::OtherModel { expected: Box::new(known.clone()), got: Box::new(model) });
+            }
+            _ => {}
+        }
+        let before = self.manifest.model.replace(model);
+        let all = self.segments.iter().map(listed).collect();
+        let written = self.write_manifest(all, self.manifest.centroids);
+        if written.is_err() {
+            self.manifest.model = before;
+        }
+        written
     }
 
     /// Waits until everything has reached the disk.

@@ -1,5 +1,5 @@
 //! Reads a stored segment in two steps. [`examine`] reads and checks, and changes nothing.
-//! [`Found::attach`] makes a segment that can be read. A writer then takes the files over
+//! [`SoundFiles::attach`] makes a segment that can be read. A writer then takes the files over
 //! ([`Takeover`]) after everything in the folder was found sound: nothing is cut, copied or deleted
 //! before that.
 //!
@@ -26,20 +26,22 @@ use std::sync::Arc;
 use crate::encode::floats;
 use crate::error::{Error, Result};
 use crate::folder::{Folder, ListedSegment};
-use crate::record::{Behind, Layout, Record, Slot, for_each_entry, proof_behind, read_log_head, read_record};
+use crate::record::{
+    Record, RecordLayout, RecordSearch, RowAddress, for_each_entry, proof_behind, read_log_head, read_record,
+};
 use crate::region::{Access, CAPACITY_BYTES_MIN, Region};
 use crate::schema::Schema;
 use crate::segment::{FIRST_RECORD, Segment};
-use crate::source::Source;
+use crate::source::SourceFile;
 
 /// Bytes of the newest rows that are always checked when a segment is opened.
 pub(crate) const CHECKED_BYTES_MAX: usize = 16 << 20;
 
 /// A segment that was read back. It is read-only until its files are taken over.
-pub(crate) struct Recovered {
+pub(crate) struct RecoveredSegment {
     pub(crate) segment: Segment,
     /// Rows of any segment that are dead according to this log.
-    pub(crate) kills: Vec<Slot>,
+    pub(crate) kills: Vec<RowAddress>,
     pub(crate) fields: Vec<String>,
     pub(crate) takeover: Takeover,
 }
@@ -67,7 +69,7 @@ pub(crate) enum Ending {
 }
 
 /// A segment's files, after they were read and found sound.
-pub(crate) struct Found {
+pub(crate) struct SoundFiles {
     id: u32,
     nonce: u64,
     files: Files,
@@ -77,13 +79,13 @@ pub(crate) struct Found {
 
 /// The two files of a segment.
 pub(crate) struct Files {
-    rows: Source,
-    log: Source,
+    rows: SourceFile,
+    log: SourceFile,
 }
 
 /// Reads and checks a segment. For a writer, every complete record counts; for a reader beside a
 /// writer, only acknowledged records count.
-pub(crate) fn examine(folder: &Folder, schema: &Schema, listed: &ListedSegment, ending: Ending) -> Result<Found> {
+pub(crate) fn examine(folder: &Folder, schema: &Schema, listed: &ListedSegment, ending: Ending) -> Result<SoundFiles> {
     let reads = folder.is_read_only();
     let files = Files::open(folder, listed.id, if reads { Access::Read } else { Access::Write })?;
     let layout = Segment::layout(schema);
@@ -103,10 +105,10 @@ pub(crate) fn examine(folder: &Folder, schema: &Schema, listed: &ListedSegment, 
             records.retain(|record| record.number < acknowledged);
         }
     }
-    Ok(Found { id: listed.id, nonce, files, records, synced })
+    Ok(SoundFiles { id: listed.id, nonce, files, records, synced })
 }
 
-impl Found {
+impl SoundFiles {
     /// Number of rows.
     pub(crate) fn rows(&self) -> u32 {
         self.records.iter().map(|record| record.rows).sum()
@@ -120,7 +122,7 @@ impl Found {
 
     /// Makes a segment over the files, unchanged. Inline rows that did not reach the rows file are
     /// patched in memory.
-    pub(crate) fn attach(self, schema: &Arc<Schema>, durable: bool) -> Result<Recovered> {
+    pub(crate) fn attach(self, schema: &Arc<Schema>, durable: bool) -> Result<RecoveredSegment> {
         let layout = Segment::layout(schema);
         let (log_bytes, rows_bytes) = (self.end(), self.rows() as usize * layout.row_bytes);
         let (rows, log) = (self.attach_rows(layout, rows_bytes)?, self.files.log.region(log_bytes)?);
@@ -134,13 +136,13 @@ impl Found {
         segment.records = self.records.len() as u64;
         load_columns(&mut segment, &self.files.log.path, view.bytes(), &self.records)?;
         segment.rows_synced = self.synced.min(segment.count);
-        let Found { records, files, .. } = self;
+        let SoundFiles { records, files, .. } = self;
         let kills = records.iter().flat_map(|record| record.kills.iter().copied()).collect();
         let fields = records.into_iter().flat_map(|record| record.fields).collect();
-        Ok(Recovered { segment, kills, fields, takeover: Takeover { files, log_bytes, rows_bytes, patches } })
+        Ok(RecoveredSegment { segment, kills, fields, takeover: Takeover { files, log_bytes, rows_bytes, patches } })
     }
 
-    fn attach_rows(&self, layout: Layout, rows_bytes: usize) -> Result<Region> {
+    fn attach_rows(&self, layout: RecordLayout, rows_bytes: usize) -> Result<Region> {
         let files = &self.files;
         let fits = |record: &Record| check_record(&files.rows.path, record, layout, files.rows()).is_ok();
         if files.rows().len() >= rows_bytes && self.late(true).all(fits) {
@@ -224,7 +226,7 @@ pub(crate) fn verify(
 }
 
 /// The records of a log up to the first incomplete one, and the offset where that one should be.
-fn read_records(path: &Path, log: &[u8], nonce: u64, layout: Layout) -> Result<(Vec<Record>, usize)> {
+fn read_records(path: &Path, log: &[u8], nonce: u64, layout: RecordLayout) -> Result<(Vec<Record>, usize)> {
     let (mut records, mut at, mut count) = (Vec::new(), FIRST_RECORD, 0_u32);
     while let Some(mut record) = read_record(path, log, at, nonce, records.len() as u64, layout)? {
         if record.is_mark {
@@ -242,8 +244,8 @@ fn read_records(path: &Path, log: &[u8], nonce: u64, layout: Layout) -> Result<(
 impl Files {
     /// Opens and maps the files of a segment.
     pub(crate) fn open(folder: &Folder, id: u32, access: Access) -> Result<Files> {
-        let rows = Source::open(folder, folder.rows_path(id), access, true)?;
-        let log = Source::open(folder, folder.log_path(id), access, false)?;
+        let rows = SourceFile::open(folder, folder.rows_path(id), access, true)?;
+        let log = SourceFile::open(folder, folder.log_path(id), access, false)?;
         Ok(Files { rows, log })
     }
 
@@ -269,7 +271,7 @@ impl Files {
         nonce: u64,
         records: &[Record],
         end: usize,
-        layout: Layout,
+        layout: RecordLayout,
     ) -> Result<()> {
         let damaged = |reason: String| Err(Error::corrupt(&self.log.path, end as u64, reason));
         let (log, number) = (self.log(), records.len() as u64);
@@ -293,11 +295,11 @@ impl Files {
             return damaged(format!("record {number} is damaged"));
         }
         match proof_behind(log, end, nonce, number) {
-            Behind::Nothing => Ok(()),
-            Behind::Record(later) => {
+            RecordSearch::Nothing => Ok(()),
+            RecordSearch::Record(later) => {
                 damaged(format!("record {number} is damaged, and was followed by another at byte {later}"))
             }
-            Behind::Unclear => {
+            RecordSearch::Unclear => {
                 damaged(format!("record {number} is damaged, and too much that follows looks like records"))
             }
         }
@@ -305,7 +307,7 @@ impl Files {
 
     /// Checks the rows that need it. If rows that were not acknowledged are missing, drops their
     /// record and all later ones.
-    fn check_rows(&self, records: &mut Vec<Record>, layout: Layout, synced: u32, ending: Ending) -> Result<()> {
+    fn check_rows(&self, records: &mut Vec<Record>, layout: RecordLayout, synced: u32, ending: Ending) -> Result<()> {
         let rows = self.rows();
         if (synced as usize).saturating_mul(layout.row_bytes) > rows.len() {
             let reason = format!("{synced} rows were written, and the file ends before them");
@@ -343,7 +345,7 @@ impl Files {
 }
 
 /// Checks the rows of a record.
-pub(crate) fn check_record(path: &Path, record: &Record, layout: Layout, rows: &[u8]) -> Result<()> {
+pub(crate) fn check_record(path: &Path, record: &Record, layout: RecordLayout, rows: &[u8]) -> Result<()> {
     let start = record.first_row as usize * layout.row_bytes;
     let stored = rows.get(start..).and_then(|rest| rest.get(..record.rows as usize * layout.row_bytes));
     match stored {

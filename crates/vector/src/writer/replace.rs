@@ -6,7 +6,7 @@ use super::{Writer, listed};
 use crate::error::{Error, Failure, Result};
 use crate::folder::ListedSegment;
 use crate::ivf::Centroids;
-use crate::record::Slot;
+use crate::record::RowAddress;
 use crate::segment::{Addition, Segment, SegmentView};
 
 /// New segments that replace old ones.
@@ -17,13 +17,13 @@ pub(crate) struct Replacement {
     /// For each new segment, the old segment whose position it takes.
     pub(crate) places: Vec<u32>,
     /// For each old segment, the new slot of each row; dead rows have [`NOWHERE`].
-    pub(crate) moved: Vec<Vec<Slot>>,
+    pub(crate) moved: Vec<Vec<RowAddress>>,
     /// A new index, with the number of its file.
     pub(crate) centroids: Option<Arc<Centroids>>,
 }
 
 /// The slot of a row that no longer exists.
-pub(crate) const NOWHERE: Slot = Slot { segment: u32::MAX, row: u32::MAX };
+pub(crate) const NOWHERE: RowAddress = RowAddress { segment: u32::MAX, row: u32::MAX };
 
 impl Writer {
     /// Ends the newest segment and begins another.
@@ -83,7 +83,7 @@ impl Writer {
         }
         // Record the removals in the old logs again if they concern segments that stay.
         for stays in self.segments.iter().filter(|segment| !old_ids.contains(&segment.id)) {
-            kills.extend(stays.dead_rows().map(|row| Slot { segment: stays.id, row }));
+            kills.extend(stays.dead_rows().map(|row| RowAddress { segment: stays.id, row }));
         }
         match new.first_mut() {
             // The segment is not visible yet and is deleted if this fails.
@@ -114,7 +114,7 @@ impl Writer {
         self.publish_with(|index| {
             for (view, moved) in old.iter().zip(&moved) {
                 for (row, to) in (0..).zip(moved).filter(|(_, to)| **to != NOWHERE) {
-                    index.relocate(shared.hash(view.id_of(row)), Slot { segment: view.id, row }, *to);
+                    index.relocate(shared.hash(view.id_of(row)), RowAddress { segment: view.id, row }, *to);
                 }
             }
         })?;
@@ -140,7 +140,7 @@ impl Writer {
 
     /// Records the dead rows and every field in a segment's log. On return this has reached the
     /// disk, also in non-durable mode, since the logs that held this information are deleted next.
-    fn note(&self, segment: &mut Segment, kills: &[Slot]) -> Result<(), Failure> {
+    fn note(&self, segment: &mut Segment, kills: &[RowAddress]) -> Result<(), Failure> {
         let fields: Vec<String> = self.shared.fields().iter().cloned().collect();
         segment.append(&[Addition { kills, fields: &fields, batch: None }])?;
         segment.flush()
@@ -155,7 +155,7 @@ impl Writer {
     }
 
     /// The new slots of the rows that have died since they were copied.
-    fn late_deaths(&self, old: &[Arc<SegmentView>], moved: &[Vec<Slot>]) -> Vec<Slot> {
+    fn late_deaths(&self, old: &[Arc<SegmentView>], moved: &[Vec<RowAddress>]) -> Vec<RowAddress> {
         let mut deaths = Vec::new();
         for (view, moved) in old.iter().zip(moved) {
             let Some(now) = self.segments.iter().find(|segment| segment.id == view.id) else { continue };

@@ -29,7 +29,7 @@ pub(crate) type Result<T> = std::result::Result<T, Error>;
 pub(crate) const MASKED: u64 = 1 << 62;
 
 /// The result of lowering a recording.
-pub(crate) struct Lowered {
+pub(crate) struct LoweredGraph {
     /// The graph; `None` if no wanted value could be recorded.
     pub(crate) graph: Option<Graph>,
     /// Indices of the recording's inputs that the graph uses, in the order of the graph's inputs.
@@ -52,7 +52,7 @@ pub(crate) fn lower(
     wanted: &[usize],
     numbers: &[f64],
     varies: &[bool],
-) -> Result<Lowered> {
+) -> Result<LoweredGraph> {
     let (needed_ops, needed) = needed(ops, values, wanted);
     let varying: Vec<usize> = (0..numbers.len()).filter(|place| varies[*place]).collect();
     let mut nodes: Vec<Option<Node>> = vec![None; values];
@@ -84,7 +84,7 @@ pub(crate) fn lower(
         }
     }
     let graph = if outputs.is_empty() { None } else { Some(lowering.g.finish()?) };
-    Ok(Lowered { graph, inputs: used, varying, outputs, failed })
+    Ok(LoweredGraph { graph, inputs: used, varying, outputs, failed })
 }
 
 /// Returns which operations and values the wanted values depend on.
@@ -110,7 +110,7 @@ type Node = std::result::Result<NodeId, Arc<Error>>;
 
 /// A number in an operation: fixed, or a node of one element.
 #[derive(Clone, Copy)]
-enum Number {
+enum NumberOperand {
     Fixed(f64),
     Varying(NodeId),
 }
@@ -219,28 +219,28 @@ impl Lowering<'_> {
     }
 
     /// Resolves a number in an operation on elements of type `dtype`.
-    fn number(&mut self, scalar: &ScalarIr, dtype: DType) -> Result<Number> {
+    fn number(&mut self, scalar: &ScalarIr, dtype: DType) -> Result<NumberOperand> {
         let place = match *scalar {
             ScalarIr::UInt(place) if place >= MASKED => (place - MASKED) as usize,
-            ScalarIr::Float(value) => return Ok(Number::Fixed(value)),
-            ScalarIr::Int(value) => return Ok(Number::Fixed(value as f64)),
-            ScalarIr::UInt(value) => return Ok(Number::Fixed(value as f64)),
-            ScalarIr::Bool(value) => return Ok(Number::Fixed(f64::from(u8::from(value)))),
+            ScalarIr::Float(value) => return Ok(NumberOperand::Fixed(value)),
+            ScalarIr::Int(value) => return Ok(NumberOperand::Fixed(value as f64)),
+            ScalarIr::UInt(value) => return Ok(NumberOperand::Fixed(value as f64)),
+            ScalarIr::Bool(value) => return Ok(NumberOperand::Fixed(f64::from(u8::from(value)))),
         };
         let Some(entry) = self.varying.iter().position(|varying| *varying == place) else {
             let value = self.numbers.get(place).copied();
-            return value.map(Number::Fixed).ok_or_else(|| unserved("a number that was not recorded"));
+            return value.map(NumberOperand::Fixed).ok_or_else(|| unserved("a number that was not recorded"));
         };
         let table = self.table.ok_or_else(|| unserved("a number that was not recorded"))?;
         let node = self.g.slice(table, 0, entry, entry + 1, 1)?;
-        Ok(Number::Varying(self.cast(node, dtype)?))
+        Ok(NumberOperand::Varying(self.cast(node, dtype)?))
     }
 
     /// Resolves a number that must not change from run to run.
     fn fixed_number(&mut self, scalar: &ScalarIr) -> Result<f64> {
         match self.number(scalar, DType::F32)? {
-            Number::Fixed(value) => Ok(value),
-            Number::Varying(_) => Err(unserved("a parameter that changes from run to run")),
+            NumberOperand::Fixed(value) => Ok(value),
+            NumberOperand::Varying(_) => Err(unserved("a parameter that changes from run to run")),
         }
     }
 
@@ -253,8 +253,8 @@ impl Lowering<'_> {
     ) -> Result<NodeId> {
         let dtype = self.dtype(operands[0])?;
         match self.number(scalar, dtype)? {
-            Number::Fixed(value) => self.map(operands, |v| make(v, Expr::constant(value))),
-            Number::Varying(node) => {
+            NumberOperand::Fixed(value) => self.map(operands, |v| make(v, Expr::constant(value))),
+            NumberOperand::Varying(node) => {
                 let all = [operands, &[node]].concat();
                 self.map(&all, |v| make(&v[..operands.len()], v[operands.len()].clone()))
             }

@@ -10,7 +10,7 @@ use panoply_core::graph::NodeId;
 use panoply_core::op::compute::{ArgSort, Reduce, Reduction, Scan, ScanKind, Softmax, Sort, TopK};
 
 use super::picks::bounded;
-use super::{Lowering, Number, Result, unserved};
+use super::{Lowering, NumberOperand, Result, unserved};
 use crate::convert;
 
 impl Lowering<'_> {
@@ -260,8 +260,8 @@ impl Lowering<'_> {
 
     fn full(&mut self, out: &TensorIr, value: &burn_ir::ScalarIr) -> Result<NodeId> {
         match self.number(value, convert::dtype(out.dtype)?)? {
-            Number::Fixed(value) => self.filled(out, value),
-            Number::Varying(node) => {
+            NumberOperand::Fixed(value) => self.filled(out, value),
+            NumberOperand::Varying(node) => {
                 let one = self.reshape(node, &[])?;
                 self.broadcast(one, &out.shape)
             }

@@ -4,7 +4,7 @@ use panoply::DType;
 use panoply::prelude::Metric;
 use panoply::vector::{Collection, Options, Schema, SearchOptions, Storage};
 
-use super::{Amount, Case, Place, Runner, Scale};
+use super::{Amount, BenchDevice, Case, Runner, Scale};
 use crate::bench::random::Normals;
 use crate::vectors::residency_on;
 
@@ -46,7 +46,7 @@ impl Case for CollectionCase {
         Scale::Huge
     }
 
-    fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
+    fn prepare(&self, place: &BenchDevice) -> panoply::Result<Runner> {
         let (CollectionCase { dtype, rows, dims, queries, k }, mut normals) = (*self, place.normals());
         let collection = collection(place, dtype, rows, dims, &mut normals)?;
         let (query, options) = (normals.values(queries * dims), SearchOptions::new(k));
@@ -84,7 +84,7 @@ impl Case for CallersCase {
         Scale::Huge
     }
 
-    fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
+    fn prepare(&self, place: &BenchDevice) -> panoply::Result<Runner> {
         let (CallersCase { rows, dims, callers, k }, mut normals) = (*self, place.normals());
         let collection = collection(place, DType::F32, rows, dims, &mut normals)?;
         let (queries, options) = (normals.values(callers * dims), SearchOptions::new(k));
@@ -112,7 +112,7 @@ fn search_side_by_side(
 
 /// Makes a collection. If the device has its own memory, the rows are resident there.
 fn collection(
-    place: &Place,
+    place: &BenchDevice,
     dtype: DType,
     rows: usize,
     dims: usize,

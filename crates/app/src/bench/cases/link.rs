@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use panoply::prelude::{Expr, Map, Tensor, Transfer};
 
-use super::{Amount, Case, Place, Runner, Scale};
+use super::{Amount, BenchDevice, Case, Runner, Scale};
 
 /// Batches in flight in an overlapped stream.
 const STREAM_DEPTH: usize = 6;
@@ -38,7 +38,7 @@ impl Case for UploadCase {
     }
 
     /// Pinned memory is memory that the device itself downloaded into.
-    fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
+    fn prepare(&self, place: &BenchDevice) -> panoply::Result<Runner> {
         let mut source = floats(self.bytes)?;
         if self.pinned {
             source = place.run(Transfer::to_host(&place.resident(&source)?)).wait()?;
@@ -69,7 +69,7 @@ impl Case for DownloadCase {
         Scale::Large
     }
 
-    fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
+    fn prepare(&self, place: &BenchDevice) -> panoply::Result<Runner> {
         let (source, place) = (place.resident(&floats(self.bytes)?)?, place.clone());
         Ok(Box::new(move || Ok(place.run(Transfer::to_host(&source)).with_report().wait()?.report.transferred)))
     }
@@ -96,7 +96,7 @@ impl Case for StreamCase {
         Scale::Large
     }
 
-    fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
+    fn prepare(&self, place: &BenchDevice) -> panoply::Result<Runner> {
         let source = place.run(Transfer::to_host(&place.resident(&floats(self.bytes)?)?)).wait()?;
         let (place, batches) = (place.clone(), self.batches);
         let depth = if self.overlapped { STREAM_DEPTH } else { 1 };

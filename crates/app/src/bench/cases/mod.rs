@@ -15,7 +15,7 @@ mod nn;
 mod pipeline;
 mod signal;
 
-use super::place::{Place, Runner};
+use super::place::{BenchDevice, Runner};
 
 /// 1024 · 1024 elements.
 const MI: usize = 1 << 20;
@@ -36,7 +36,7 @@ pub trait Case {
     fn scale(&self) -> Scale;
 
     /// Makes the inputs, in the device's own memory if it has any.
-    fn prepare(&self, place: &Place) -> panoply::Result<Runner>;
+    fn prepare(&self, place: &BenchDevice) -> panoply::Result<Runner>;
 }
 
 /// The amount of work in one run, in the unit of the case's rate.

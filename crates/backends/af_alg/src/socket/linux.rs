@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::mem::{size_of, zeroed};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-use super::{Control, Family, IV_BYTES_MAX, Trouble};
+use super::{Control, Family, IV_BYTES_MAX, SystemCallError};
 
 /// Maximum number of times that a call interrupted by a signal is repeated.
 const INTERRUPTIONS_MAX: u32 = 1000;
@@ -17,7 +17,7 @@ pub(crate) struct Transform(OwnedFd);
 
 impl Transform {
     /// Binds to the kernel's algorithm of this name. The kernel may load a module for it.
-    pub(crate) fn bind(family: Family, name: &str) -> Result<Transform, Trouble> {
+    pub(crate) fn bind(family: Family, name: &str) -> Result<Transform, SystemCallError> {
         // SAFETY: the call takes no address.
         let socket = unsafe { libc::socket(libc::AF_ALG, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0) };
         let socket = owned("AF_ALG", socket)?;
@@ -30,29 +30,29 @@ impl Transform {
         let (place, len) = (&raw const address, size_of::<libc::sockaddr_alg>() as libc::socklen_t);
         // SAFETY: the address has the stated length, and the call reads it before it returns.
         let bound = unsafe { libc::bind(socket.as_raw_fd(), place.cast(), len) };
-        if bound == 0 { Ok(Transform(socket)) } else { Err(Trouble::last("bind")) }
+        if bound == 0 { Ok(Transform(socket)) } else { Err(SystemCallError::last("bind")) }
     }
 
     /// Sets the key.
-    pub(crate) fn set_key(&self, key: &[u8]) -> Result<(), Trouble> {
+    pub(crate) fn set_key(&self, key: &[u8]) -> Result<(), SystemCallError> {
         self.set(libc::ALG_SET_KEY, key.as_ptr().cast(), key.len())
     }
 
     /// Sets the size of tags.
-    pub(crate) fn set_tag_len(&self, len: usize) -> Result<(), Trouble> {
+    pub(crate) fn set_tag_len(&self, len: usize) -> Result<(), SystemCallError> {
         // The option's length is the size. There is no value.
         self.set(libc::ALG_SET_AEAD_AUTHSIZE, std::ptr::null(), len)
     }
 
-    fn set(&self, option: c_int, value: *const c_void, len: usize) -> Result<(), Trouble> {
+    fn set(&self, option: c_int, value: *const c_void, len: usize) -> Result<(), SystemCallError> {
         let len = libc::socklen_t::try_from(len).unwrap_or(libc::socklen_t::MAX);
         // SAFETY: the value has the stated length, and the call reads it before it returns.
         let set = unsafe { libc::setsockopt(self.0.as_raw_fd(), libc::SOL_ALG, option, value, len) };
-        if set == 0 { Ok(()) } else { Err(Trouble::last("setsockopt")) }
+        if set == 0 { Ok(()) } else { Err(SystemCallError::last("setsockopt")) }
     }
 
     /// Creates an operation for messages.
-    pub(crate) fn operation(&self) -> Result<Operation, Trouble> {
+    pub(crate) fn operation(&self) -> Result<Operation, SystemCallError> {
         let (null, flags) = (std::ptr::null_mut(), libc::SOCK_CLOEXEC);
         // SAFETY: the peer's address is not requested, so its pointers may be null.
         let accepted = unsafe { libc::accept4(self.0.as_raw_fd(), null, std::ptr::null_mut(), flags) };
@@ -65,12 +65,12 @@ pub(crate) struct Operation(OwnedFd);
 
 impl Operation {
     /// Sends a piece of a message to a hash. `more` announces further pieces.
-    pub(crate) fn send_hashed(&self, piece: &[u8], more: bool) -> Result<(), Trouble> {
+    pub(crate) fn send_hashed(&self, piece: &[u8], more: bool) -> Result<(), SystemCallError> {
         self.send_all(&[], [piece, &[], &[]], more)
     }
 
     /// Sends a whole message to a cipher.
-    pub(crate) fn send(&self, control: &Control<'_>, parts: [&[u8]; 3]) -> Result<(), Trouble> {
+    pub(crate) fn send(&self, control: &Control<'_>, parts: [&[u8]; 3]) -> Result<(), SystemCallError> {
         let mut words = [0_u64; CONTROL_WORDS];
         let len = write_control(control, &mut words);
         // SAFETY: the words are initialised, and have at least `len` bytes.
@@ -79,7 +79,7 @@ impl Operation {
     }
 
     /// Receives a result, which must have exactly the size of `parts`.
-    pub(crate) fn receive(&self, parts: [&mut [u8]; 3]) -> Result<(), Trouble> {
+    pub(crate) fn receive(&self, parts: [&mut [u8]; 3]) -> Result<(), SystemCallError> {
         let expected = parts.iter().map(|part| part.len()).sum();
         let mut places = parts.map(|part| libc::iovec { iov_base: part.as_mut_ptr().cast(), iov_len: part.len() });
         // SAFETY: as in `bind`. Null pointers are valid, too.
@@ -93,7 +93,7 @@ impl Operation {
     }
 
     /// Sends parts as one message or as a piece of one.
-    fn send_all(&self, control: &[u8], parts: [&[u8]; 3], more: bool) -> Result<(), Trouble> {
+    fn send_all(&self, control: &[u8], parts: [&[u8]; 3], more: bool) -> Result<(), SystemCallError> {
         let expected = parts.iter().map(|part| part.len()).sum();
         let place = |part: &[u8]| libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len() };
         let mut places = parts.map(place);
@@ -110,20 +110,20 @@ impl Operation {
 }
 
 /// Repeats a call while signals interrupt it. The call must move all bytes at once.
-fn whole(call: &'static str, expected: usize, mut make: impl FnMut() -> isize) -> Result<(), Trouble> {
+fn whole(call: &'static str, expected: usize, mut make: impl FnMut() -> isize) -> Result<(), SystemCallError> {
     for _ in 0..INTERRUPTIONS_MAX {
         match usize::try_from(make()) {
             Ok(moved) if moved == expected => return Ok(()),
-            Ok(moved) => return Err(Trouble::short(call, expected, moved)),
+            Ok(moved) => return Err(SystemCallError::short(call, expected, moved)),
             Err(_) => {
-                let trouble = Trouble::last(call);
+                let trouble = SystemCallError::last(call);
                 if trouble.error.kind() != std::io::ErrorKind::Interrupted {
                     return Err(trouble);
                 }
             }
         }
     }
-    Err(Trouble::last(call))
+    Err(SystemCallError::last(call))
 }
 
 /// Writes a cipher's parameters as control messages, each with a header and a value, aligned to
@@ -162,11 +162,11 @@ fn word(bytes: &[u8]) -> u64 {
 // The layout above is that of `cmsghdr` on systems with 64-bit pointers.
 const _: () = assert!(size_of::<libc::cmsghdr>() == 16 && size_of::<usize>() == 8);
 
-fn owned(call: &'static str, file: c_int) -> Result<OwnedFd, Trouble> {
+fn owned(call: &'static str, file: c_int) -> Result<OwnedFd, SystemCallError> {
     match file {
         // SAFETY: the call just created the file descriptor, and nothing else uses it.
         0.. => Ok(unsafe { OwnedFd::from_raw_fd(file) }),
-        _ => Err(Trouble::last(call)),
+        _ => Err(SystemCallError::last(call)),
     }
 }
 

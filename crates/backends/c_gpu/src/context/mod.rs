@@ -16,13 +16,13 @@ use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
 use panoply_core::{DeviceId, HostBufferMut, MemoryStats, Result, Tensor, Value};
-use panoply_graph::Held;
+use panoply_graph::ResidentPlan;
 
 use crate::compile::CompileQueue;
-use crate::complaint::{Complaint, Complaints};
+use crate::complaint::{DeviceError, DeviceErrors};
 use crate::driver::{Address, Driver, Event, Function};
 use crate::kernels::Kernels;
-use crate::memory::{Block, DeviceMemory};
+use crate::memory::{DeviceMemory, LeasedBlock};
 use crate::peers::{Peer, Peers};
 use crate::staging::Staging;
 
@@ -37,11 +37,11 @@ mod tables;
 
 pub use launches::COUNTERS;
 pub use outputs::Output;
-pub(crate) use outputs::{Planned, PlannedOutput, PlannedPlace};
+pub(crate) use outputs::{PlannedOutput, PlannedOutputs, PlannedPlace};
 use recorded::Workspaces;
 pub(crate) use recorded::{Copies, Words};
 pub(crate) use replay::Replay;
-pub(crate) use secrets::Wiped;
+pub(crate) use secrets::WipedBuffer;
 pub(crate) use states::DeviceState;
 use states::States;
 use tables::Tables;
@@ -59,22 +59,22 @@ pub struct Context {
     tables: Tables,
     staging: Staging,
     kernels: Kernels,
-    complaints: Complaints,
+    complaints: DeviceErrors,
     /// The other engines of the backend, if any, and those whose memory this engine reads.
     peers: Option<Arc<Peers>>,
     reached: Vec<Weak<Peer>>,
     /// Destinations of the outputs of a graph's step, while a graph runs.
-    pub(crate) planned: Planned,
+    pub(crate) planned: PlannedOutputs,
     /// Workspaces shared by the steps of a graph, while a graph runs.
     workspaces: Option<Workspaces>,
     /// The error words of a recording, while one is made.
     words: Option<Words>,
     /// Counters that are zero whenever no kernel runs.
-    counters: Option<Block>,
+    counters: Option<LeasedBlock>,
     /// Unused events.
     events: Vec<Event>,
     /// The resources queued by the current op so far.
-    queued: Queued,
+    queued: OpResources,
     mode: Mode,
     /// Whether queued work is being recorded, so that nothing can be waited for.
     pub(crate) is_recording: bool,
@@ -97,16 +97,16 @@ pub(crate) type Finish = Box<dyn FnOnce(Value) -> Result<Value>>;
 
 /// Resources of a submitted op, held until it has finished.
 #[derive(Default)]
-pub(crate) struct Queued {
+pub(crate) struct OpResources {
     /// Memory used by its kernels.
     #[allow(dead_code)] // Held so that the pool does not lend it again.
-    pub(crate) held: Vec<Block>,
+    pub(crate) held: Vec<LeasedBlock>,
     /// Host memory that it uploads from.
     #[allow(dead_code)] // Held so that it is not overwritten.
     pinned: Vec<HostBufferMut>,
     /// Secrets that it uploads.
     #[allow(dead_code)] // Held until they are wiped.
-    secret_pinned: Vec<Wiped>,
+    secret_pinned: Vec<WipedBuffer>,
     /// Memory that is wiped after all other work.
     secrets: Vec<(Address, usize)>,
     /// The host's final step, run once the device has finished the op.
@@ -116,7 +116,7 @@ pub(crate) struct Queued {
     pub(crate) between: Vec<Tensor>,
     /// Plans whose constants its kernels read.
     #[allow(dead_code)] // Held so that the pool does not lend the constants again.
-    plans: Vec<Arc<Held>>,
+    plans: Vec<Arc<ResidentPlan>>,
     /// Recordings to drop when it has finished.
     #[allow(dead_code)] // Held so that they stay alive.
     replays: Vec<Replay>,
@@ -134,10 +134,10 @@ pub(crate) struct Queued {
     /// Whether it ends with a copy to the host.
     pub(crate) downloads: bool,
     /// The error words of its kernels.
-    complaints: Vec<Complaint>,
+    complaints: Vec<DeviceError>,
 }
 
-impl Queued {
+impl OpResources {
     /// Whether it consists only of kernels and copies within the device, which can be queued again
     /// unchanged.
     pub(crate) fn is_repeatable(&self) -> bool {
@@ -152,7 +152,7 @@ impl Queued {
 
     /// Takes over the resources of earlier queued work that is not handed out. Such work has no
     /// error words.
-    pub(crate) fn absorb(&mut self, before: Queued) {
+    pub(crate) fn absorb(&mut self, before: OpResources) {
         self.held.extend(before.held);
         self.pinned.extend(before.pinned);
         self.secret_pinned.extend(before.secret_pinned);
@@ -179,10 +179,10 @@ impl Context {
         Context {
             memory: DeviceMemory::new(Rc::clone(&driver), device, cached_bytes_max, peer),
             staging: Staging::new(Rc::clone(&driver)),
-            complaints: Complaints::new(Rc::clone(&driver), device),
+            complaints: DeviceErrors::new(Rc::clone(&driver), device),
             kernels: Kernels::new(device, queue),
             states: States::default(),
-            planned: Planned::default(),
+            planned: PlannedOutputs::default(),
             tables: Tables::default(),
             driver,
             device,
@@ -192,7 +192,7 @@ impl Context {
             words: None,
             counters: None,
             events: Vec::new(),
-            queued: Queued::default(),
+            queued: OpResources::default(),
             mode: Mode::Run,
             is_recording: false,
             launches: 0,
@@ -200,7 +200,7 @@ impl Context {
     }
 
     /// Takes the resources of the op that was just submitted.
-    pub(crate) fn take_queued(&mut self) -> Queued {
+    pub(crate) fn take_queued(&mut self) -> OpResources {
         let mut queued = std::mem::take(&mut self.queued);
         // Reset even if a step of a graph has panicked.
         (self.workspaces, self.words) = (None, None);
@@ -214,17 +214,17 @@ impl Context {
 
     /// Begins a separate collection of queued resources, until `end_apart`. Returns the current
     /// op's resources so far.
-    pub(crate) fn begin_apart(&mut self) -> Queued {
+    pub(crate) fn begin_apart(&mut self) -> OpResources {
         std::mem::take(&mut self.queued)
     }
 
     /// Returns the resources queued since `begin_apart`; the op continues with its earlier ones.
-    pub(crate) fn end_apart(&mut self, before: Queued) -> Queued {
+    pub(crate) fn end_apart(&mut self, before: OpResources) -> OpResources {
         std::mem::replace(&mut self.queued, before)
     }
 
     /// Keeps a plan's constants until the current op has finished.
-    pub(crate) fn hold_plan(&mut self, plan: &Arc<Held>) {
+    pub(crate) fn hold_plan(&mut self, plan: &Arc<ResidentPlan>) {
         self.queued.plans.push(Arc::clone(plan));
     }
 
@@ -240,7 +240,7 @@ impl Context {
     }
 
     /// Finishes an op: evaluates its error words and releases its resources.
-    pub(crate) fn settle(&mut self, queued: &mut Queued) -> Result<()> {
+    pub(crate) fn settle(&mut self, queued: &mut OpResources) -> Result<()> {
         queued.retired.drain(..).for_each(|function| self.driver.unload(function));
         queued.lent.drain(..).for_each(|address| self.driver.free(address));
         let settled: Vec<Result<()>> =

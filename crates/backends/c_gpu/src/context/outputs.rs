@@ -7,7 +7,7 @@ use panoply_graph::Order;
 
 use super::Context;
 use crate::driver::{Address, Stream};
-use crate::memory::Block;
+use crate::memory::LeasedBlock;
 
 /// An output being computed.
 pub struct Output {
@@ -27,7 +27,7 @@ impl Output {
 /// op asks for memory by size, and gets the place of the next output of that size, or separate
 /// memory if that output has no place.
 #[derive(Default)]
-pub(crate) struct Planned {
+pub(crate) struct PlannedOutputs {
     outputs: VecDeque<PlannedOutput>,
 }
 
@@ -58,7 +58,7 @@ impl PlannedPlace {
     }
 }
 
-impl Planned {
+impl PlannedOutputs {
     /// Announces the outputs of the next step.
     pub(crate) fn expect(&mut self, outputs: impl Iterator<Item = PlannedOutput>) {
         self.outputs.clear();
@@ -111,7 +111,7 @@ impl Context {
     }
 
     /// Keeps memory until the current op, and all before it, have finished.
-    pub(crate) fn hold(&mut self, block: Block) {
+    pub(crate) fn hold(&mut self, block: LeasedBlock) {
         self.queued.held.push(block);
     }
 

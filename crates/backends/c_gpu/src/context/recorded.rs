@@ -7,10 +7,10 @@ use panoply_core::{Buffer, Error, Result, Tensor};
 use panoply_kernels::c::{Kernel, STRIDED};
 
 use super::Context;
-use crate::address_table::{Placed, Table};
+use crate::address_table::{DeviceTable, Table};
 use crate::arguments::Arguments;
 use crate::driver::{Address, Launch};
-use crate::memory::Block;
+use crate::memory::LeasedBlock;
 use crate::staging::SMALL_BYTES_MAX;
 
 /// Maximal number of error words of one recording.
@@ -38,7 +38,7 @@ type Describe = fn(u64, u64) -> Error;
 
 /// Words in which the kernels of a recording report invalid inputs.
 pub(crate) struct Words {
-    block: Block,
+    block: LeasedBlock,
     described: Vec<(Describe, u64)>,
 }
 
@@ -56,16 +56,16 @@ impl Words {
 /// Copies before or after a recording runs.
 #[derive(Default)]
 pub(crate) struct Copies {
-    list: Vec<Entry>,
+    list: Vec<TensorCopy>,
 }
 
-struct Entry {
+struct TensorCopy {
     target: Address,
-    from: Source,
+    from: CopySource,
     bytes: usize,
 }
 
-enum Source {
+enum CopySource {
     Tensor(Tensor),
     Word(Address),
 }
@@ -74,7 +74,7 @@ impl Copies {
     /// Adds a copy of a tensor's elements, contiguous.
     pub(crate) fn push(&mut self, target: Address, tensor: &Tensor) {
         if tensor.len_bytes() > 0 {
-            self.list.push(Entry { target, from: Source::Tensor(tensor.clone()), bytes: tensor.len_bytes() });
+            self.list.push(TensorCopy { target, from: CopySource::Tensor(tensor.clone()), bytes: tensor.len_bytes() });
         }
     }
 }
@@ -82,7 +82,7 @@ impl Copies {
 impl Copies {
     /// Splits the copies into those of contiguous elements and those of other views.
     fn apart(self) -> (Copies, Copies) {
-        let is_view = |copy: &Entry| matches!(&copy.from, Source::Tensor(tensor) if !tensor.is_contiguous());
+        let is_view = |copy: &TensorCopy| matches!(&copy.from, CopySource::Tensor(tensor) if !tensor.is_contiguous());
         let (views, list) = self.list.into_iter().partition(is_view);
         (Copies { list }, Copies { list: views })
     }
@@ -149,8 +149,8 @@ impl Context {
     pub(crate) fn hear(&mut self, words: &Words, copies: &mut Copies) -> Result<()> {
         for (place, (describe, detail)) in words.described.iter().enumerate() {
             let target = self.complaint(*describe, *detail)?;
-            let from = Source::Word(words.block.block.0 + place * WORD_BYTES);
-            copies.list.push(Entry { target, from, bytes: WORD_BYTES });
+            let from = CopySource::Word(words.block.block.0 + place * WORD_BYTES);
+            copies.list.push(TensorCopy { target, from, bytes: WORD_BYTES });
         }
         Ok(())
     }
@@ -167,7 +167,7 @@ impl Context {
         after: Copies,
         between: impl FnOnce(&mut Context) -> Result<()>,
     ) -> Result<()> {
-        let moves = after.list.iter().any(|copy| matches!(copy.from, Source::Word(_)));
+        let moves = after.list.iter().any(|copy| matches!(copy.from, CopySource::Word(_)));
         let count = before.list.len() + after.list.len();
         if !self.driver.properties().pointers || count < COPIES_JOINED_MIN && !moves {
             self.copy_each(before)?;
@@ -180,7 +180,7 @@ impl Context {
             self.enter(copy, &mut table)?;
         }
         let unplaced = || Error::invalid("graph: copies", "a device with addresses", "none");
-        let Placed { base, table, .. } = table.upload(self)?.ok_or_else(unplaced)?;
+        let DeviceTable { base, table, .. } = table.upload(self)?.ok_or_else(unplaced)?;
         self.copy_joined(before, base, table)?;
         between(self)?;
         self.copy_joined(&after, base, table + before.list.len() * 3 * WORD_BYTES)?;
@@ -188,29 +188,31 @@ impl Context {
     }
 
     fn copy_each(&mut self, copies: &Copies) -> Result<()> {
-        for Entry { target, from, bytes } in &copies.list {
+        for TensorCopy { target, from, bytes } in &copies.list {
             match from {
                 // Large copies from the host use a stream of their own, which does not wait for
                 // readers of the target.
-                Source::Tensor(tensor) if *bytes <= SMALL_BYTES_MAX => self.place(*target, tensor)?,
-                Source::Tensor(tensor) => {
+                CopySource::Tensor(tensor) if *bytes <= SMALL_BYTES_MAX => self.place(*target, tensor)?,
+                CopySource::Tensor(tensor) => {
                     let source = self.input(tensor)?;
                     self.copy(*target, source, *bytes)?;
                 }
-                Source::Word(_) => {}
+                CopySource::Word(_) => {}
             }
         }
         Ok(())
     }
 
-    fn enter(&mut self, Entry { target, from, bytes }: &Entry, table: &mut Table) -> Result<()> {
+    fn enter(&mut self, TensorCopy { target, from, bytes }: &TensorCopy, table: &mut Table) -> Result<()> {
         table.push(*target);
         match from {
-            Source::Tensor(tensor) if matches!(tensor.buffer(), Buffer::Host(_)) => table.push_input(tensor, self)?,
-            Source::Tensor(tensor) => table.push(self.input(tensor)?),
-            Source::Word(word) => table.push(*word),
+            CopySource::Tensor(tensor) if matches!(tensor.buffer(), Buffer::Host(_)) => {
+                table.push_input(tensor, self)?
+            }
+            CopySource::Tensor(tensor) => table.push(self.input(tensor)?),
+            CopySource::Word(word) => table.push(*word),
         }
-        let is_word = matches!(from, Source::Word(_));
+        let is_word = matches!(from, CopySource::Word(_));
         table.push(Address(if is_word { MOVES } else { *bytes as u64 }));
         Ok(())
     }

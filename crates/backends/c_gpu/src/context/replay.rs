@@ -4,15 +4,15 @@ use std::rc::Rc;
 
 use panoply_core::{DeviceBuffer, Result, Tensor};
 
-use super::{Queued, Words};
-use crate::driver::{Captured, Driver};
+use super::{OpResources, Words};
+use crate::driver::{CapturedGraph, Driver};
 
 /// A recording with everything that it uses, except its callers' tensors.
 pub(crate) struct Replay {
     pub(crate) driver: Rc<dyn Driver>,
-    pub(crate) captured: Captured,
+    pub(crate) captured: CapturedGraph,
     #[allow(dead_code)] // Held so that the pool does not lend it.
-    pub(crate) held: Queued,
+    pub(crate) held: OpResources,
     #[allow(dead_code)] // As above: graphs that need more get another block.
     pub(crate) block: Option<DeviceBuffer>,
     #[allow(dead_code)] // As above.

@@ -8,9 +8,9 @@ use super::{Context, Finish};
 use crate::driver::{Address, Stream};
 
 /// Pinned memory that is wiped before it returns to its pool.
-pub(crate) struct Wiped(pub(crate) HostBufferMut);
+pub(crate) struct WipedBuffer(pub(crate) HostBufferMut);
 
-impl Drop for Wiped {
+impl Drop for WipedBuffer {
     fn drop(&mut self) {
         self.0.bytes_mut().zeroize();
     }
@@ -27,7 +27,7 @@ impl Context {
 
     /// Uploads a secret, which `fill` creates, into memory of this context.
     pub(crate) fn place_secret(&mut self, target: Address, bytes: usize, fill: impl FnOnce(&mut [u8])) -> Result<()> {
-        let mut pinned = Wiped(self.staging.target(bytes)?);
+        let mut pinned = WipedBuffer(self.staging.target(bytes)?);
         fill(pinned.0.bytes_mut());
         let placed = self.upload(target, pinned.0.bytes());
         // Kept even after a failure: a copy of it may be in flight.
@@ -50,8 +50,8 @@ impl Context {
 
     /// Downloads the content of this address at this point of the compute stream to pinned memory.
     /// It may be read when the op has finished.
-    pub(crate) fn download_wiped(&mut self, source: Address, bytes: usize) -> Result<Wiped> {
-        let mut target = Wiped(self.staging.target(bytes)?);
+    pub(crate) fn download_wiped(&mut self, source: Address, bytes: usize) -> Result<WipedBuffer> {
+        let mut target = WipedBuffer(self.staging.target(bytes)?);
         if bytes > 0 && !self.is_rehearsal() {
             let start = target.0.bytes_mut().as_mut_ptr();
             let queued = self.await_kernels().and_then(|()| {

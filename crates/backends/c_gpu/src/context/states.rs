@@ -69,12 +69,12 @@ impl Drop for States {
 }
 
 /// A state taken out of its context. Puts it back when dropped.
-struct TakenOut<'a, T: DeviceState> {
+struct StateGuard<'a, T: DeviceState> {
     state: Option<Box<T>>,
     context: &'a mut Context,
 }
 
-impl<T: DeviceState> Drop for TakenOut<'_, T> {
+impl<T: DeviceState> Drop for StateGuard<'_, T> {
     fn drop(&mut self) {
         if let Some(mut nested) = self.state.take().and_then(|state| self.context.states.put(state)) {
             // Work in flight may still use its recordings.
@@ -87,8 +87,8 @@ impl Context {
     /// Lends a state together with the context.
     pub(crate) fn with_state<T: DeviceState + Default, R>(&mut self, run: impl FnOnce(&mut T, &mut Context) -> R) -> R {
         let state = Some(self.states.take());
-        let mut taken = TakenOut { state, context: self };
-        let TakenOut { state, context } = &mut taken;
+        let mut taken = StateGuard { state, context: self };
+        let StateGuard { state, context } = &mut taken;
         run(state.get_or_insert_default(), context)
     }
 }
@@ -176,16 +176,16 @@ mod tests {
 
     /// Notes when its recordings are taken, and when it is dropped.
     #[derive(Default)]
-    struct Noted<const FIRST: bool>;
+    struct DropProbe<const FIRST: bool>;
 
-    impl<const FIRST: bool> DeviceState for Noted<FIRST> {
+    impl<const FIRST: bool> DeviceState for DropProbe<FIRST> {
         fn take_replays(&mut self) -> Vec<Replay> {
             DROPPED.with_borrow_mut(|dropped| dropped.push(if FIRST { "replays 1" } else { "replays 2" }));
             Vec::new()
         }
     }
 
-    impl<const FIRST: bool> Drop for Noted<FIRST> {
+    impl<const FIRST: bool> Drop for DropProbe<FIRST> {
         fn drop(&mut self) {
             DROPPED.with_borrow_mut(|dropped| dropped.push(if FIRST { "state 1" } else { "state 2" }));
         }
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn recordings_go_before_the_states_and_the_states_in_the_order_of_their_first_use() {
         let mut states = States::default();
-        let (first, second) = (states.take::<Noted<true>>(), states.take::<Noted<false>>());
+        let (first, second) = (states.take::<DropProbe<true>>(), states.take::<DropProbe<false>>());
         // Put back in another order than they were taken.
         assert!(states.put(second).is_none());
         assert!(states.put(first).is_none());

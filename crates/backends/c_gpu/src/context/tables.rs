@@ -6,7 +6,7 @@ use panoply_core::Result;
 
 use super::Context;
 use crate::driver::Address;
-use crate::memory::Block;
+use crate::memory::LeasedBlock;
 
 /// Maximal size of all tables. No table is ever dropped, since queued work may be queued again:
 /// beyond this limit, tables are uploaded each time.
@@ -15,7 +15,7 @@ const TABLES_BYTES_MAX: usize = 1 << 20;
 /// The tables on the device, by their bytes.
 #[derive(Default)]
 pub(crate) struct Tables {
-    known: HashMap<Box<[u8]>, Block>,
+    known: HashMap<Box<[u8]>, LeasedBlock>,
     bytes: usize,
 }
 

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use panoply_kernels::c::{CHECKED, Dialect, Target};
+use panoply_kernels::c::{CHECKED, Dialect, KernelTarget};
 
 use crate::compile::Compiler;
 
@@ -70,8 +70,8 @@ impl HostCompiler {
 }
 
 impl Compiler for HostCompiler {
-    fn target(&self) -> Target {
-        Target { dialect: Dialect::Host, warp_lanes: self.warp_lanes }
+    fn target(&self) -> KernelTarget {
+        KernelTarget { dialect: Dialect::Host, warp_lanes: self.warp_lanes }
     }
 
     fn identity(&self) -> String {

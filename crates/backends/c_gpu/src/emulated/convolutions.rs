@@ -19,7 +19,7 @@ pub(super) struct Loops {
 }
 
 /// A plan for one problem. The device's memory is the host's.
-struct Plan {
+struct EmulatedConvolution {
     problem: ConvolutionProblem,
     recording: Recording,
 }
@@ -40,7 +40,7 @@ impl Convolutions for Loops {
         if !takes {
             return Err("loops are for images of f16 numbers with their channels last".to_owned());
         }
-        Ok(vec![Rc::new(Plan { problem: *problem, recording: Rc::clone(&self.recording) })])
+        Ok(vec![Rc::new(EmulatedConvolution { problem: *problem, recording: Rc::clone(&self.recording) })])
     }
 
     fn choice(&self, problem: &ConvolutionProblem) -> Option<Option<Rc<dyn ConvolutionPlan>>> {
@@ -56,7 +56,7 @@ impl Convolutions for Loops {
     }
 }
 
-impl ConvolutionPlan for Plan {
+impl ConvolutionPlan for EmulatedConvolution {
     fn problem(&self) -> &ConvolutionProblem {
         &self.problem
     }

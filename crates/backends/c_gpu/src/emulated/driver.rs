@@ -19,7 +19,9 @@ use super::compiler::{HostCompiler, fresh_file};
 use super::convolutions::Loops;
 use crate::arguments::{Arguments, Bounds};
 use crate::compile::Compiler;
-use crate::driver::{Address, Captured, Captures, ContextHandle, Driver, Event, Function, Launch, Properties, Stream};
+use crate::driver::{
+    Address, CapturedGraph, Captures, ContextHandle, Driver, Event, Function, Launch, Properties, Stream,
+};
 use crate::library::Convolutions;
 
 /// Size of the emulated device's memory.
@@ -57,7 +59,7 @@ pub struct EmulatedDriver {
     memory: Arc<EmulatedMemory>,
     /// Boxed, because the returned functions point to the elements.
     #[allow(clippy::vec_box)]
-    functions: RefCell<Vec<Box<Loaded>>>,
+    functions: RefCell<Vec<Box<LoadedKernel>>>,
     recording: Recording,
     /// Convolutions in plain loops, if a test asks for such a library.
     loops: Option<Loops>,
@@ -80,13 +82,13 @@ pub(super) type Recording = Rc<RecordingCell>;
 
 /// The same, shared by the device and its library.
 #[derive(Default)]
-pub(super) struct RecordingCell(RefCell<Option<Vec<Recorded>>>);
+pub(super) struct RecordingCell(RefCell<Option<Vec<RecordedCommand>>>);
 
 impl RecordingCell {
     /// Performs a library's work, or records it.
     pub(super) fn call(&self, call: Rc<dyn Fn()>) {
         match &mut *self.0.borrow_mut() {
-            Some(recording) => recording.push(Recorded::Call(call)),
+            Some(recording) => recording.push(RecordedCommand::Call(call)),
             None => call(),
         }
     }
@@ -124,7 +126,7 @@ impl Drop for EmulatedMemory {
     }
 }
 
-struct Loaded {
+struct LoadedKernel {
     launch: LaunchFunction,
     name: String,
     #[allow(dead_code)] // Held so that `launch` stays loaded.
@@ -132,7 +134,7 @@ struct Loaded {
 }
 
 /// A recorded operation.
-enum Recorded {
+enum RecordedCommand {
     Launch(Function, Launch, Box<Arguments>),
     Copy { target: Address, source: *const u8, bytes: usize },
     Fill { target: Address, byte: u8, bytes: usize },
@@ -148,7 +150,7 @@ fn is_entry(name: &str, entry: &str) -> bool {
 
 impl EmulatedDriver {
     /// Records this operation if a recording is in progress.
-    fn records(&self, one: impl FnOnce() -> Recorded) -> bool {
+    fn records(&self, one: impl FnOnce() -> RecordedCommand) -> bool {
         match &mut *self.recording.0.borrow_mut() {
             Some(recording) => {
                 recording.push(one());
@@ -359,7 +361,7 @@ impl Driver for EmulatedDriver {
         let launch = unsafe { library.get::<LaunchFunction>(b"panoply_launch\0") }
             .map(|symbol| *symbol)
             .map_err(|error| self.fault(error.to_string()))?;
-        let loaded = Box::new(Loaded { launch, name: name.to_owned(), library });
+        let loaded = Box::new(LoadedKernel { launch, name: name.to_owned(), library });
         let function = Function(NonNull::from(&*loaded).cast());
         self.functions.borrow_mut().push(loaded);
         Ok(function)
@@ -380,12 +382,12 @@ impl Driver for EmulatedDriver {
         if launch.blocks.contains(&0) || launch.block.contains(&0) {
             return Err(self.fault(format!("a launch of {launch:?}")));
         }
-        if self.records(|| Recorded::Launch(function, *launch, Box::new(arguments.clone()))) {
+        if self.records(|| RecordedCommand::Launch(function, *launch, Box::new(arguments.clone()))) {
             return Ok(());
         }
         self.catch_up();
         // SAFETY: functions are made only by `load` and live until `unload`.
-        let loaded = unsafe { function.0.cast::<Loaded>().as_ref() };
+        let loaded = unsafe { function.0.cast::<LoadedKernel>().as_ref() };
         let bounds = arguments.bounds().to_vec();
         // A checked kernel raises no signals and has separate state, so it needs no lock; if it
         // does not end, it must not block the others.
@@ -417,7 +419,7 @@ impl Driver for EmulatedDriver {
 
     unsafe fn upload(&self, target: Address, source: *const u8, bytes: usize, _stream: Stream) -> Result<()> {
         self.expect_current()?;
-        if self.records(|| Recorded::Copy { target, source, bytes }) {
+        if self.records(|| RecordedCommand::Copy { target, source, bytes }) {
             return Ok(());
         }
         if let Some(late) = &self.late {
@@ -448,7 +450,7 @@ impl Driver for EmulatedDriver {
 
     fn fill(&self, target: Address, byte: u8, bytes: usize, _stream: Stream) -> Result<()> {
         self.expect_current()?;
-        if self.records(|| Recorded::Fill { target, byte, bytes }) {
+        if self.records(|| RecordedCommand::Fill { target, byte, bytes }) {
             return Ok(());
         }
         self.catch_up();
@@ -502,27 +504,27 @@ impl Captures for EmulatedDriver {
         }
     }
 
-    fn end(&self) -> Result<Captured> {
+    fn end(&self) -> Result<CapturedGraph> {
         let recording = self.recording.0.borrow_mut().take().ok_or_else(|| self.fault("no recording is being made"))?;
-        Ok(Captured(NonNull::from(Box::leak(Box::new(recording))).cast()))
+        Ok(CapturedGraph(NonNull::from(Box::leak(Box::new(recording))).cast()))
     }
 
-    unsafe fn replay(&self, captured: Captured) -> Result<()> {
+    unsafe fn replay(&self, captured: CapturedGraph) -> Result<()> {
         // SAFETY: recordings are made only by `end` and live until `release`.
-        let recording = unsafe { captured.0.cast::<Vec<Recorded>>().as_ref() };
+        let recording = unsafe { captured.0.cast::<Vec<RecordedCommand>>().as_ref() };
         for one in recording {
             match one {
-                Recorded::Launch(function, launch, arguments) => {
+                RecordedCommand::Launch(function, launch, arguments) => {
                     let mut arguments = (**arguments).clone();
                     // SAFETY: the caller guarantees the recorded addresses.
                     unsafe { self.launch(*function, launch, &mut arguments, Stream::Compute)? };
                 }
                 // SAFETY: as above.
-                Recorded::Copy { target, source, bytes } => unsafe {
+                RecordedCommand::Copy { target, source, bytes } => unsafe {
                     self.upload(*target, *source, *bytes, Stream::Compute)?;
                 },
-                Recorded::Fill { target, byte, bytes } => self.fill(*target, *byte, *bytes, Stream::Compute)?,
-                Recorded::Call(call) => {
+                RecordedCommand::Fill { target, byte, bytes } => self.fill(*target, *byte, *bytes, Stream::Compute)?,
+                RecordedCommand::Call(call) => {
                     self.catch_up();
                     call();
                 }
@@ -531,8 +533,8 @@ impl Captures for EmulatedDriver {
         Ok(())
     }
 
-    fn release(&self, captured: Captured) {
+    fn release(&self, captured: CapturedGraph) {
         // SAFETY: made by `end` with this type, and released once.
-        drop(unsafe { Box::from_raw(captured.0.cast::<Vec<Recorded>>().as_ptr()) });
+        drop(unsafe { Box::from_raw(captured.0.cast::<Vec<RecordedCommand>>().as_ptr()) });
     }
 }

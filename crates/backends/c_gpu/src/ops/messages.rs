@@ -14,7 +14,7 @@ const ROW_WORDS: usize = 8;
 const ALIGN_BYTES: usize = 16;
 
 /// Messages in one block of device memory.
-pub(crate) struct Gathered {
+pub(crate) struct DeviceMessages {
     pub(crate) address: Address,
     places: Places,
     /// Whether all or some of them were on the device already.
@@ -100,28 +100,28 @@ fn are_even(offsets: &[usize], first: usize, step: usize) -> bool {
     })
 }
 
-impl Gathered {
+impl DeviceMessages {
     /// Brings messages to the device if they are not there.
-    pub(crate) fn new(messages: &Messages, context: &mut Context) -> Result<Gathered> {
+    pub(crate) fn new(messages: &Messages, context: &mut Context) -> Result<DeviceMessages> {
         match messages {
             Messages::One(bytes) => {
                 let (address, is_resident) = place(bytes, context)?;
                 let places = Places::Even { count: 1, len: bytes.len() };
-                Ok(Gathered { address, places, is_resident })
+                Ok(DeviceMessages { address, places, is_resident })
             }
             Messages::Packed(packed) => {
                 let offsets = packed.offsets();
                 let (first, end) = (offsets[0], offsets[offsets.len() - 1]);
                 let (address, is_resident) = place(&packed.bytes().slice(first, end)?, context)?;
-                Ok(Gathered { address, places: Places::between(offsets), is_resident })
+                Ok(DeviceMessages { address, places: Places::between(offsets), is_resident })
             }
             Messages::List(list) => listed(list, context),
         }
     }
 
     /// `count` contiguous messages of length `len`, written by kernels.
-    pub(crate) fn written(address: Address, count: usize, len: usize) -> Gathered {
-        Gathered { address, places: Places::Even { count, len }, is_resident: true }
+    pub(crate) fn written(address: Address, count: usize, len: usize) -> DeviceMessages {
+        DeviceMessages { address, places: Places::Even { count, len }, is_resident: true }
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -152,7 +152,7 @@ pub(crate) fn place(bytes: &Bytes, context: &mut Context) -> Result<(Address, bo
 }
 
 /// Places the messages of a list one after another.
-fn listed(list: &[Bytes], context: &mut Context) -> Result<Gathered> {
+fn listed(list: &[Bytes], context: &mut Context) -> Result<DeviceMessages> {
     let mut places = Vec::with_capacity(list.len());
     let mut end = 0_usize;
     for bytes in list {
@@ -171,7 +171,7 @@ fn listed(list: &[Bytes], context: &mut Context) -> Result<Gathered> {
                 _ => context.place(address + *start, &bytes.to_tensor()?)?,
             }
         }
-        return Ok(Gathered { address, places: Places::Each(places), is_resident });
+        return Ok(DeviceMessages { address, places: Places::Each(places), is_resident });
     }
     let slices = list.iter().map(Bytes::as_slice).collect::<Result<Vec<_>>>()?;
     let fill = |target: &mut [u8]| {
@@ -184,7 +184,7 @@ fn listed(list: &[Bytes], context: &mut Context) -> Result<Gathered> {
         true => context.place_secret(address, end, fill)?,
         false => context.place_filled(address, end, fill)?,
     }
-    Ok(Gathered { address, places: Places::Each(places), is_resident })
+    Ok(DeviceMessages { address, places: Places::Each(places), is_resident })
 }
 
 /// Places the nonces on the device, twelve bytes per message.
@@ -257,14 +257,14 @@ pub(crate) struct Terms<'a> {
     /// The length of the answer to a text of a given length.
     pub(crate) answer_len: &'a dyn Fn(usize) -> usize,
     /// The associated data that is hashed with a message: one for all, or one each.
-    pub(crate) data: Option<&'a Gathered>,
+    pub(crate) data: Option<&'a DeviceMessages>,
 }
 
 /// Bytes per hashed block.
 pub(crate) const HASHED_BYTES: usize = 16;
 
 impl Batch {
-    pub(crate) fn new(messages: &Gathered, terms: &Terms<'_>, context: &mut Context) -> Result<Batch> {
+    pub(crate) fn new(messages: &DeviceMessages, terms: &Terms<'_>, context: &mut Context) -> Result<Batch> {
         let count = messages.count();
         let data_of = |index: usize| match terms.data {
             None => (0, 0),
@@ -349,7 +349,7 @@ impl Batch {
 
 /// The distances between messages and between their associated data, if all have the same length
 /// and are at equal distances from offset 0 on.
-fn even_steps(messages: &Gathered, terms: &Terms<'_>) -> Option<[usize; 2]> {
+fn even_steps(messages: &DeviceMessages, terms: &Terms<'_>) -> Option<[usize; 2]> {
     let data_step = match terms.data {
         Some(data) if data.count() > 1 => data.places.even_step()?,
         // Data common to all messages must begin at offset 0.

@@ -7,7 +7,7 @@ use panoply_core::{Buffer, Item, Location, Op, Operation, Result, Tensor, Value}
 use panoply_kernels::c::{Kernel, MATMUL, activation_number};
 
 use super::compute::{map, matmul, search};
-use crate::address_table::{Placed, Table};
+use crate::address_table::{DeviceTable, Table};
 use crate::arguments::Arguments;
 use crate::context::{Context, Output};
 use crate::driver::Launch;
@@ -186,7 +186,7 @@ fn products(ops: &[&MatMul], context: &mut Context) -> Result<Vec<Value>> {
         table.push_input(&op.b, context)?;
         outputs.push(output);
     }
-    let Some(Placed { base, table, .. }) = table.upload(context)? else { return Ok(Vec::new()) };
+    let Some(DeviceTable { base, table, .. }) = table.upload(context)? else { return Ok(Vec::new()) };
     let shape = op.matmul_shape()?;
     let steps = |tensor: &Tensor, turned: bool| {
         let cols = tensor.shape()[1] as u64;

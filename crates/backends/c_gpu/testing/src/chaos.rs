@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use panoply_core::op::compute::{Map, MatMul, Reduce};
 use panoply_core::{
-    Absence, Api, Backend, DeviceId, DeviceInfo, Engine, Error, Finished, Health, Item, MemoryStats, Op, OpenOptions,
+    Absence, Api, Backend, DeviceId, DeviceInfo, Engine, Error, FinishedOp, Health, Item, MemoryStats, Op, OpenOptions,
     Result, Support, Tensor, Warmth,
 };
 use panoply_cpu::CpuBackend;
@@ -28,16 +28,16 @@ const LOSES_ITS_DEVICE: u8 = 3;
 /// A backend whose engines die on command.
 struct Mortal {
     inner: Arc<dyn Backend>,
-    fate: Arc<Fate>,
+    fate: Arc<ChaosState>,
 }
 
 #[derive(Default)]
-struct Fate {
+struct ChaosState {
     next: AtomicU8,
     deaths: AtomicUsize,
 }
 
-impl Fate {
+impl ChaosState {
     /// Whether the engine dies in this way now.
     fn strikes(&self, how: u8) -> bool {
         let struck = self.next.compare_exchange(how, LIVES, Ordering::AcqRel, Ordering::Relaxed).is_ok();
@@ -48,7 +48,7 @@ impl Fate {
 
 struct MortalEngine {
     inner: Box<dyn Engine>,
-    fate: Arc<Fate>,
+    fate: Arc<ChaosState>,
     /// The items that it held when its device was lost.
     lost: Option<VecDeque<Item>>,
 }
@@ -97,10 +97,10 @@ impl Engine for MortalEngine {
         self.inner.submit(batch);
     }
 
-    fn poll(&mut self, finished: &mut Vec<Finished>, wait_max: Duration) -> usize {
+    fn poll(&mut self, finished: &mut Vec<FinishedOp>, wait_max: Duration) -> usize {
         let device = self.inner.info().id;
         if let Some(lost) = &mut self.lost {
-            let gone = |item| Finished::alone(item, Err(Error::DeviceLost { device, reason: "killed".to_owned() }));
+            let gone = |item| FinishedOp::alone(item, Err(Error::DeviceLost { device, reason: "killed".to_owned() }));
             finished.extend(lost.drain(..).map(gone));
         }
         if self.fate.strikes(PANICS_IN_POLL) {
@@ -151,7 +151,7 @@ pub fn kill_under_load(backend: Arc<dyn Backend>) {
         Ok(devices) => devices[0].clone(),
         Err(absence) => return println!("skipped: {absence}"),
     };
-    let fate = Arc::new(Fate::default());
+    let fate = Arc::new(ChaosState::default());
     let limits = WorkerLimits {
         reopen_wait_min: Duration::from_micros(200),
         reopen_wait_max: Duration::from_millis(2),

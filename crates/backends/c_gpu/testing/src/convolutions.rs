@@ -5,7 +5,7 @@ use std::rc::Rc;
 use panoply_c_gpu::context::Context;
 use panoply_c_gpu::driver::Stream;
 use panoply_c_gpu::library::{ConvolutionKind, ConvolutionTensors, Convolutions};
-use panoply_c_gpu::ops::compute::conv2d::library::{Job, run};
+use panoply_c_gpu::ops::compute::conv2d::library::{ConvolutionTask, run};
 use panoply_c_gpu::ops::compute::conv2d::trial::Trial;
 use panoply_c_gpu::ops::compute::conv2d::{ConvProduct, Operands};
 use panoply_conformance::Tolerance;
@@ -89,7 +89,7 @@ pub fn what_is_chosen_is_exact(context: &mut Context) {
     assert!(chosen > 0, "the library was never chosen");
 }
 
-fn large_job(dtype: DType, kind: ConvolutionKind, context: &mut Context) -> Job {
+fn large_job(dtype: DType, kind: ConvolutionKind, context: &mut Context) -> ConvolutionTask {
     let options = ConvOptions { padding: [1; 4], ..ConvOptions::default() };
     let shape = ConvShape::new([64, 256, 56, 56], [256, 256, 3, 3], &options).unwrap();
     let mut zeroed = |elements: usize| {
@@ -99,11 +99,16 @@ fn large_job(dtype: DType, kind: ConvolutionKind, context: &mut Context) -> Job 
     };
     let (input, weights) = (zeroed(shape.input_len()), zeroed(shape.weight_len()));
     let tensors = ConvolutionTensors { input, weights, output: zeroed(shape.output_len()), bias: None, residual: None };
-    Job::new(shape, dtype, kind, tensors, Activation::None)
+    ConvolutionTask::new(shape, dtype, kind, tensors, Activation::None)
 }
 
 /// A job of random numbers, and its op.
-fn small_job(dtype: DType, [side, pad, step]: [usize; 3], kind: ConvolutionKind, context: &mut Context) -> (Job, Op) {
+fn small_job(
+    dtype: DType,
+    [side, pad, step]: [usize; 3],
+    kind: ConvolutionKind,
+    context: &mut Context,
+) -> (ConvolutionTask, Op) {
     let (padding, stride) = ([pad; 4], [step; 2]);
     let options = ConvOptions { padding, stride, ..ConvOptions::default() };
     let shape = ConvShape::new([4, 32, 30, 28], [64, 32, side, side], &options).unwrap();
@@ -119,11 +124,11 @@ fn small_job(dtype: DType, [side, pad, step]: [usize; 3], kind: ConvolutionKind,
         }
     };
     let tensors = ConvolutionTensors { input, weights, output, bias: None, residual: None };
-    (Job::new(shape, dtype, kind, tensors, Activation::None), op.unwrap())
+    (ConvolutionTask::new(shape, dtype, kind, tensors, Activation::None), op.unwrap())
 }
 
 /// Prints the refused engines.
-fn tell_verdicts(library: &dyn Convolutions, job: &Job, context: &mut Context) {
+fn tell_verdicts(library: &dyn Convolutions, job: &ConvolutionTask, context: &mut Context) {
     let trial = Trial::new(job, context).unwrap();
     for channels_last in job.layouts() {
         let plans = library.plans(&job.problem(channels_last)).unwrap_or_default();
@@ -138,7 +143,7 @@ fn tell_verdicts(library: &dyn Convolutions, job: &Job, context: &mut Context) {
     }
 }
 
-fn time_plans(library: &dyn Convolutions, job: &Job, channels_last: bool, context: &mut Context) {
+fn time_plans(library: &dyn Convolutions, job: &ConvolutionTask, channels_last: bool, context: &mut Context) {
     let plans = library.plans(&job.problem(channels_last)).unwrap_or_else(|error| {
         println!("no plan: {error}");
         Vec::new()

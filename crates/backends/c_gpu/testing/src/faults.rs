@@ -6,7 +6,7 @@ use std::time::Duration;
 use panoply_conformance::run_one;
 use panoply_core::expr::Expr;
 use panoply_core::op::compute::{Gather, Map, MatMul, Metric, Search, Transfer};
-use panoply_core::{DType, DeviceInfo, Engine, Error, Finished, Item, Op, OpenOptions, Operation, Support, Tensor};
+use panoply_core::{DType, DeviceInfo, Engine, Error, FinishedOp, Item, Op, OpenOptions, Operation, Support, Tensor};
 use panoply_kernels::c::Kernel;
 
 use panoply_c_gpu::arguments::Arguments;
@@ -228,12 +228,12 @@ fn together(engine: &mut GpuEngine, ops: Vec<Op>) -> Vec<Vec<f32>> {
     engine.submit(&mut batch);
     let finished = wait(engine);
     assert!(finished.iter().all(|done| done.batch_size == count), "they did not run together");
-    let last = |done: Finished| done.result.unwrap().tensors().last().unwrap().clone();
+    let last = |done: FinishedOp| done.result.unwrap().tensors().last().unwrap().clone();
     let outputs: Vec<Tensor> = finished.into_iter().map(last).collect();
     outputs.iter().map(|output| floats(engine, Transfer::to_host(output).into_op().unwrap())).collect()
 }
 
-fn wait(engine: &mut GpuEngine) -> Vec<Finished> {
+fn wait(engine: &mut GpuEngine) -> Vec<FinishedOp> {
     let mut finished = Vec::new();
     while engine.poll(&mut finished, Duration::from_millis(1)) > 0 {}
     finished

@@ -10,7 +10,7 @@ use panoply_conformance::reference::reference;
 use panoply_conformance::{Case, cases, run_one};
 use panoply_core::op::compute::{ComputeOp, Transfer};
 use panoply_core::{
-    Bytes, Describe, DeviceInfo, Engine, Finished, HostBufferMut, Item, Op, OpenOptions, Operation, PartMut, Result,
+    Bytes, Describe, DeviceInfo, Engine, FinishedOp, HostBufferMut, Item, Op, OpenOptions, Operation, PartMut, Result,
     Shape, Support, Tensor,
 };
 use std::time::Duration;
@@ -113,7 +113,7 @@ fn to_device(engine: &mut dyn Engine, device: &DeviceInfo, tensor: &Tensor, shif
     let op = Transfer::to_device(&whole, device.id).into_op()?;
     let mut batch = vec![Item { token: 1, op }];
     engine.submit(&mut batch);
-    let mut finished: Vec<Finished> = Vec::new();
+    let mut finished: Vec<FinishedOp> = Vec::new();
     while finished.is_empty() {
         engine.poll(&mut finished, Duration::from_millis(10));
     }

@@ -20,7 +20,7 @@ use panoply_core::{bf16, f16};
 
 use crate::gemm::{Epilogue, Gemm, Isa, MatRef, OutOfMemory, Output, Product, Workspace};
 use crate::lanes::dispatch;
-use crate::parts::Parts;
+use crate::parts::DisjointSlice;
 use crate::scratch;
 use crate::simd::Simd;
 use crate::team::Team;
@@ -126,7 +126,7 @@ pub enum Failure {
 
 /// Writes the output, head after head. `buffers` has one entry for each thread that works at once,
 /// and grows if it has fewer.
-pub fn attention<T: Attended>(
+pub fn attention<T: AttentionElement>(
     team: &Team,
     simd: Simd,
     buffers: &mut Vec<Mutex<Scratch>>,
@@ -145,7 +145,7 @@ pub fn attention<T: Attended>(
         buffers.resize_with(members, Mutex::default);
     }
     let (next, refused_bytes, outside) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
-    let (shared, buffers) = (Parts::new(out), &*buffers);
+    let (shared, buffers) = (DisjointSlice::new(out), &*buffers);
     team.run(members, &|member| {
         let mut own = buffers[member].lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let single = Team::single();
@@ -194,7 +194,7 @@ struct Tile<'a, T> {
     simd: Simd,
 }
 
-impl<T: Attended> Tile<'_, T> {
+impl<T: AttentionElement> Tile<'_, T> {
     fn run(&self, team: &Team, own: &mut Scratch, out: &mut [T]) -> Result<(), Failure> {
         let Problem { n_q, n_k, d, d_v, .. } = *self.problem;
         let queries = self.problem.q.rows(self.head, self.first, self.rows, d).ok_or(Failure::Outside)?;
@@ -279,7 +279,7 @@ impl<T: Attended> Tile<'_, T> {
 }
 
 /// An element type that attention supports.
-pub trait Attended: Product<f32, Acc = f32> + Output<Acc = f32> {
+pub trait AttentionElement: Product<f32, Acc = f32> + Output<Acc = f32> {
     /// A tile of values in f32: the tile itself if it is f32 already, else a copy in `room`. `None`
     /// if the tile is out of bounds.
     fn values<'a>(tile: ValueTile<'a, Self>, room: &'a mut Vec<f32>) -> Option<MatRef<'a, f32>>;
@@ -295,7 +295,7 @@ pub struct ValueTile<'a, T> {
     simd: Simd,
 }
 
-impl Attended for f32 {
+impl AttentionElement for f32 {
     fn values<'a>(tile: ValueTile<'a, f32>, _room: &'a mut Vec<f32>) -> Option<MatRef<'a, f32>> {
         tile.heads.rows(tile.head, tile.first, tile.count, tile.cols)
     }
@@ -303,7 +303,7 @@ impl Attended for f32 {
 
 macro_rules! widened {
     ($($half:ty),*) => {$(
-        impl Attended for $half {
+        impl AttentionElement for $half {
             fn values<'a>(tile: ValueTile<'a, $half>, room: &'a mut Vec<f32>) -> Option<MatRef<'a, f32>> {
                 // The view checks that every row is inside.
                 tile.heads.rows(tile.head, tile.first, tile.count, tile.cols)?;

@@ -3,18 +3,18 @@
 use panoply_core::op::compute::{ColorRange, ColorStandard};
 
 /// Weights of red, green and blue, and a constant: one row of a conversion to YUV.
-pub type Row = [f32; 4];
+pub type MatrixRow = [f32; 4];
 
 /// All coefficients of a conversion.
 #[derive(Clone, Copy, Debug)]
 pub struct Matrix {
     gray: [f32; 3],
     /// Luma from red, green and blue.
-    pub y: Row,
+    pub y: MatrixRow,
     /// Blue difference (U) from red, green and blue.
-    pub u: Row,
+    pub u: MatrixRow,
     /// Red difference (V) from red, green and blue.
-    pub v: Row,
+    pub v: MatrixRow,
     /// Grey from luma: factor and constant.
     pub gray_of_y: [f32; 2],
     /// Luma from grey: factor and constant.

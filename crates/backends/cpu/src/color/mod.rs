@@ -9,7 +9,7 @@ mod matrix;
 mod yuv;
 
 use crate::levels::simd_levels;
-use crate::parts::Parts;
+use crate::parts::DisjointSlice;
 use crate::pixel::round_to_u8;
 use crate::simd::Simd;
 use crate::team::Team;
@@ -113,7 +113,7 @@ fn per_pixel<T: Copy + Send + Sync, const FROM: usize, const TO: usize>(
     output: &mut [T],
     body: &(dyn Fn(&[T], &mut [T]) + Sync),
 ) {
-    let parts = Parts::new(output);
+    let parts = DisjointSlice::new(output);
     team.run_ranges(input.len() / FROM, TASK_PIXELS_MIN, &|pixels| {
         // SAFETY: ranges of pixels are disjoint, so the ranges of their elements are disjoint too.
         let to = unsafe { parts.range(pixels.start * TO..pixels.end * TO) };

@@ -1,10 +1,10 @@
 //! YUV 4:2:0, processed in units of two rows of pixels and the row of chroma that they share.
 
 use super::interleave::{deinterleave2, deinterleave3, interleave2, interleave3};
-use super::matrix::{Matrix, Row};
+use super::matrix::{Matrix, MatrixRow};
 use super::{CHUNK, Conversion, TASK_PIXELS_MIN, weigh};
 use crate::levels::simd_levels;
-use crate::parts::Parts;
+use crate::parts::DisjointSlice;
 use crate::pixel::round_to_u8;
 use crate::simd::Simd;
 use crate::team::Team;
@@ -24,7 +24,7 @@ pub fn convert(simd: Simd, team: &Team, conversion: &Conversion, matrix: &Matrix
     let pairs_per_image = height / 2;
     let out_image = output.len() / images;
     let in_image = input.len() / images;
-    let parts = Parts::new(output);
+    let parts = DisjointSlice::new(output);
     let grain = (TASK_PIXELS_MIN / (2 * width)).max(1);
     team.run_ranges(images * pairs_per_image, grain, &|pairs| {
         for pair in pairs {
@@ -34,7 +34,7 @@ pub fn convert(simd: Simd, team: &Team, conversion: &Conversion, matrix: &Matrix
             // SAFETY: the rows of one pair are borrowed once, and the rows of different pairs do
             // not overlap.
             let part = |range: Range<usize>| unsafe { parts.range(first + range.start..first + range.end) };
-            let rows = Rows { width, height, row };
+            let rows = RowPair { width, height, row };
             match (from.is_yuv420(), to.is_yuv420()) {
                 (true, true) => {
                     part(rows.luma()).copy_from_slice(&source[rows.luma()]);
@@ -55,18 +55,18 @@ pub fn convert(simd: Simd, team: &Team, conversion: &Conversion, matrix: &Matrix
 }
 
 /// Borrows ranges of the output image. Each range may be borrowed once.
-type Part<'a> = &'a dyn Fn(Range<usize>) -> &'a mut [u8];
+type BorrowRange<'a> = &'a dyn Fn(Range<usize>) -> &'a mut [u8];
 
 /// The position of two rows of pixels and of their chroma in an image.
 #[derive(Clone, Copy)]
-struct Rows {
+struct RowPair {
     width: usize,
     height: usize,
     /// Index of the pair of rows.
     row: usize,
 }
 
-impl Rows {
+impl RowPair {
     /// Both rows of luma (or grey), which are adjacent.
     fn luma(&self) -> Range<usize> {
         2 * self.row * self.width..2 * (self.row + 1) * self.width
@@ -91,7 +91,7 @@ impl Rows {
     }
 
     /// Copies a row of chroma to the other 4:2:0 format.
-    fn repack(&self, simd: Simd, from: ColorFormat, source: &[u8], part: Part<'_>) {
+    fn repack(&self, simd: Simd, from: ColorFormat, source: &[u8], part: BorrowRange<'_>) {
         let [u, v] = self.chroma(ColorFormat::I420);
         let [both, _] = self.chroma(ColorFormat::Nv12);
         if from == ColorFormat::Nv12 {
@@ -107,7 +107,7 @@ impl Rows {
         matrix: &Matrix,
         (from, to): (ColorFormat, ColorFormat),
         source: &[u8],
-        part: Part<'_>,
+        part: BorrowRange<'_>,
     ) {
         let luma = &source[self.luma()];
         let [u_row, v_row] = self.chroma(from).map(|range| &source[range]);
@@ -142,7 +142,7 @@ impl Rows {
         matrix: &Matrix,
         (from, to): (ColorFormat, ColorFormat),
         source: &[u8],
-        part: Part<'_>,
+        part: BorrowRange<'_>,
     ) {
         let luma = part(self.luma());
         let [u_row, v_row] = self.chroma(to).map(part);
@@ -189,7 +189,7 @@ simd_levels! {
 
 simd_levels! {
     /// Computes the weighted sum of the means of 2×2 pixels.
-    fn weigh_squares(upper: [&[u8]; 3], lower: [&[u8]; 3], weights: Row, to: &mut [u8]) {
+    fn weigh_squares(upper: [&[u8]; 3], lower: [&[u8]; 3], weights: MatrixRow, to: &mut [u8]) {
         let [r0, g0, b0] = upper.map(|plane| plane.as_chunks::<2>().0);
         let [r1, g1, b1] = lower.map(|plane| plane.as_chunks::<2>().0);
         let sum = |a: [u8; 2], b: [u8; 2]| {

@@ -16,7 +16,7 @@ use panoply_core::op::signal::half_spectrum_len;
 use panoply_core::{Complex64, Error, Result};
 use panoply_cpu_fourier::{ComplexToReal, Fft, FftError, RealToComplex};
 
-use crate::parts::Parts;
+use crate::parts::DisjointSlice;
 use crate::team::Team;
 
 #[cfg(test)]
@@ -42,7 +42,7 @@ const ZERO: Complex64 = Complex64 { re: 0.0, im: 0.0 };
 /// cached allocates nothing.
 #[derive(Default)]
 pub struct FftWorkspace {
-    plans: HashMap<(usize, Kind), Plan>,
+    plans: HashMap<(usize, Kind), FftPlan>,
     /// Estimated bytes of all cached plans.
     plan_bytes: usize,
     scratch: Vec<Complex64>,
@@ -59,7 +59,7 @@ enum Kind {
 }
 
 #[derive(Clone)]
-enum Plan {
+enum FftPlan {
     Wide(Arc<dyn Fft<f64>>),
     Complex(Arc<dyn Fft<f32>>),
     FromReal(Arc<dyn RealToComplex<f32>>),
@@ -92,10 +92,10 @@ impl FftWorkspace {
     ) -> Result<()> {
         assert_eq!(input.len(), output.len(), "a complex transform keeps the number of elements");
         let Some(lines) = lines(input.len(), len) else { return Ok(()) };
-        let Plan::Complex(plan) = self.plan(len, kind)? else { return Ok(()) };
+        let FftPlan::Complex(plan) = self.plan(len, kind)? else { return Ok(()) };
         let factor = 1.0 / len as f32;
-        let output = Parts::new(output);
-        self.run(team, Work { lines, len, scratch: plan.get_immutable_scratch_len() }, &|run, scratch| {
+        let output = DisjointSlice::new(output);
+        self.run(team, FftLines { lines, len, scratch: plan.get_immutable_scratch_len() }, &|run, scratch| {
             let places = run.start * len..run.end * len;
             // SAFETY: each run of lines is claimed once.
             let target = unsafe { output.range(places.clone()) };
@@ -111,9 +111,9 @@ impl FftWorkspace {
         let half = half_spectrum_len(len);
         let Some(lines) = lines(input.len(), len) else { return Ok(()) };
         assert_eq!(output.len(), lines * half, "half a spectrum for each line");
-        let Plan::FromReal(plan) = self.plan(len, Kind::RealForward)? else { return Ok(()) };
-        let output = Parts::new(output);
-        self.run(team, Work { lines, len, scratch: len.div_ceil(2) + plan.get_scratch_len() }, &|run, scratch| {
+        let FftPlan::FromReal(plan) = self.plan(len, Kind::RealForward)? else { return Ok(()) };
+        let output = DisjointSlice::new(output);
+        self.run(team, FftLines { lines, len, scratch: len.div_ceil(2) + plan.get_scratch_len() }, &|run, scratch| {
             let (copy, scratch) = scratch.split_at_mut(len.div_ceil(2));
             let copy = &mut bytemuck::cast_slice_mut::<Complex64, f32>(copy)[..len];
             for line in run {
@@ -131,10 +131,10 @@ impl FftWorkspace {
         let half = half_spectrum_len(len);
         let Some(lines) = lines(output.len(), len) else { return Ok(()) };
         assert_eq!(input.len(), lines * half, "half a spectrum for each line");
-        let Plan::ToReal(plan) = self.plan(len, Kind::RealInverse)? else { return Ok(()) };
+        let FftPlan::ToReal(plan) = self.plan(len, Kind::RealInverse)? else { return Ok(()) };
         let factor = 1.0 / len as f32;
-        let output = Parts::new(output);
-        self.run(team, Work { lines, len, scratch: half + plan.get_scratch_len() }, &|run, scratch| {
+        let output = DisjointSlice::new(output);
+        self.run(team, FftLines { lines, len, scratch: half + plan.get_scratch_len() }, &|run, scratch| {
             let (copy, scratch) = scratch.split_at_mut(half);
             for line in run {
                 for (copied, value) in copy.iter_mut().zip(&input[line * half..][..half]) {
@@ -151,7 +151,7 @@ impl FftWorkspace {
         })
     }
 
-    fn plan(&mut self, len: usize, kind: Kind) -> Result<Plan> {
+    fn plan(&mut self, len: usize, kind: Kind) -> Result<FftPlan> {
         if let Some(plan) = self.plans.get(&(len, kind)) {
             return Ok(plan.clone());
         }
@@ -161,12 +161,12 @@ impl FftWorkspace {
             room.map_err(|_| out_of_memory(bytes))?;
         }
         let plan = match kind {
-            Kind::Forward => Plan::Complex(panoply_cpu_fourier::forward(len)),
-            Kind::Inverse => Plan::Complex(panoply_cpu_fourier::inverse(len)),
-            Kind::RealForward => Plan::FromReal(panoply_cpu_fourier::forward_real(len)),
-            Kind::RealInverse => Plan::ToReal(panoply_cpu_fourier::inverse_real(len)),
-            Kind::WideForward => Plan::Wide(panoply_cpu_fourier::forward_wide(len)),
-            Kind::WideInverse => Plan::Wide(panoply_cpu_fourier::inverse_wide(len)),
+            Kind::Forward => FftPlan::Complex(panoply_cpu_fourier::forward(len)),
+            Kind::Inverse => FftPlan::Complex(panoply_cpu_fourier::inverse(len)),
+            Kind::RealForward => FftPlan::FromReal(panoply_cpu_fourier::forward_real(len)),
+            Kind::RealInverse => FftPlan::ToReal(panoply_cpu_fourier::inverse_real(len)),
+            Kind::WideForward => FftPlan::Wide(panoply_cpu_fourier::forward_wide(len)),
+            Kind::WideInverse => FftPlan::Wide(panoply_cpu_fourier::inverse_wide(len)),
         };
         if self.plans.len() >= PLANS_MAX || self.plan_bytes.saturating_add(bytes) > PLAN_BYTES_MAX {
             self.plans.clear();
@@ -182,7 +182,12 @@ impl FftWorkspace {
     }
 
     /// Assigns runs of lines until none is left. Each thread has its own scratch.
-    fn run(&mut self, team: &Team, work: Work, body: &(dyn Fn(Range<usize>, &mut [Complex64]) + Sync)) -> Result<()> {
+    fn run(
+        &mut self,
+        team: &Team,
+        work: FftLines,
+        body: &(dyn Fn(Range<usize>, &mut [Complex64]) + Sync),
+    ) -> Result<()> {
         let run_lines = (RUN_ELEMENTS / work.len.max(1)).clamp(1, work.lines.max(1));
         let tasks = team.threads().min(work.lines.div_ceil(run_lines));
         let wanted = tasks.saturating_mul(work.scratch);
@@ -191,7 +196,7 @@ impl FftWorkspace {
             self.scratch.try_reserve_exact(more).map_err(|_| out_of_memory(bytes))?;
             self.scratch.resize(wanted, ZERO);
         }
-        let scratch = Parts::new(&mut self.scratch);
+        let scratch = DisjointSlice::new(&mut self.scratch);
         let next = AtomicUsize::new(0);
         team.run(tasks, &|task| {
             // SAFETY: each task has its own index.
@@ -241,7 +246,7 @@ fn out_of_memory(bytes: usize) -> Error {
 
 /// Number of lines, their length, and the scratch of each thread.
 #[derive(Clone, Copy)]
-struct Work {
+struct FftLines {
     lines: usize,
     len: usize,
     scratch: usize,

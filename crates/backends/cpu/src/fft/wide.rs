@@ -5,8 +5,8 @@ use num_complex::Complex;
 use panoply_core::Result;
 use panoply_core::op::signal::half_spectrum_len;
 
-use super::{FftWorkspace, Kind, Plan, Work, lines};
-use crate::parts::Parts;
+use super::{FftLines, FftPlan, FftWorkspace, Kind, lines};
+use crate::parts::DisjointSlice;
 use crate::team::Team;
 
 /// A complex number in f64.
@@ -70,10 +70,10 @@ impl FftWorkspace {
         store: &(dyn Fn(&[Pair], &mut [T]) + Sync),
     ) -> Result<()> {
         let Some(lines) = lines(output.len(), each) else { return Ok(()) };
-        let Plan::Wide(plan) = self.plan(len, kind)? else { return Ok(()) };
-        let output = Parts::new(output);
+        let FftPlan::Wide(plan) = self.plan(len, kind)? else { return Ok(()) };
+        let output = DisjointSlice::new(output);
         // The workspace's scratch is in f32 and cannot be used.
-        self.run(team, Work { lines, len, scratch: 0 }, &|run, _| {
+        self.run(team, FftLines { lines, len, scratch: 0 }, &|run, _| {
             let mut own = vec![Pair::default(); len + plan.get_inplace_scratch_len()];
             let (line, scratch) = own.split_at_mut(len);
             for at in run {

@@ -49,7 +49,7 @@ const GRAPH_ROWS_MAX: usize = 4096;
 const MEMBER_POOL_BYTES_MAX: usize = 64 << 20;
 
 /// Result of one op of a batch.
-pub(crate) struct Ran {
+pub(crate) struct BatchedResult {
     pub(crate) result: Result<Value>,
     /// Number of ops that ran together with it, itself included.
     pub(crate) batch_size: u32,
@@ -102,8 +102,13 @@ fn caught(context: &mut Context, device: DeviceId, run: impl FnOnce(&mut Context
 }
 
 /// Runs a whole batch; the results are in its order.
-pub(crate) fn run_batch(items: &[Item], context: &mut Context, members: &mut Members, device: DeviceId) -> Vec<Ran> {
-    let mut ran: Vec<Option<Ran>> = items.iter().map(|_| None).collect();
+pub(crate) fn run_batch(
+    items: &[Item],
+    context: &mut Context,
+    members: &mut Members,
+    device: DeviceId,
+) -> Vec<BatchedResult> {
+    let mut ran: Vec<Option<BatchedResult>> = items.iter().map(|_| None).collect();
     for group in joinable_searches(items) {
         join_searches(items, &group, context, &mut ran);
     }
@@ -115,11 +120,11 @@ pub(crate) fn run_batch(items: &[Item], context: &mut Context, members: &mut Mem
     if !region.is_empty() {
         side_by_side(items, &region, context, members, device, &mut ran);
     }
-    let alone = |(item, ran): (&Item, Option<Ran>)| {
+    let alone = |(item, ran): (&Item, Option<BatchedResult>)| {
         ran.unwrap_or_else(|| {
             let start = Instant::now();
             let result = run_one(&item.op, context, device);
-            Ran { result, batch_size: 1, time: start.elapsed() }
+            BatchedResult { result, batch_size: 1, time: start.elapsed() }
         })
     };
     items.iter().zip(ran).map(alone).collect()
@@ -192,7 +197,7 @@ fn side_by_side(
     context: &mut Context,
     members: &mut Members,
     device: DeviceId,
-    ran: &mut [Option<Ran>],
+    ran: &mut [Option<BatchedResult>],
 ) {
     let threads = context.team.threads().min(region.len());
     members.reserve(threads, context);
@@ -214,7 +219,8 @@ fn side_by_side(
     let together: Duration = results.iter().map(|(_, time)| *time).sum();
     let share = wall.as_secs_f64() / together.as_secs_f64().max(1e-9);
     for (index, (result, time)) in region.iter().zip(results) {
-        ran[*index] = Some(Ran { result, batch_size: region.len() as u32, time: time.mul_f64(share.min(1.0)) });
+        ran[*index] =
+            Some(BatchedResult { result, batch_size: region.len() as u32, time: time.mul_f64(share.min(1.0)) });
     }
 }
 
@@ -237,7 +243,13 @@ fn joinable_graphs(items: &[Item]) -> Vec<Vec<usize>> {
 
 /// Runs a group as one graph with all rows. If that fails, its runs are executed one by one, so
 /// that none fails because of another.
-fn join_graphs(items: &[Item], group: &[usize], context: &mut Context, device: DeviceId, ran: &mut [Option<Ran>]) {
+fn join_graphs(
+    items: &[Item],
+    group: &[usize],
+    context: &mut Context,
+    device: DeviceId,
+    ran: &mut [Option<BatchedResult>],
+) {
     let start = Instant::now();
     let ops: Vec<&RunGraph> = group.iter().filter_map(|index| as_graph(&items[*index])).collect();
     let Some((joined, rows)) = panoply_graph::join_rows(&ops) else { return };
@@ -246,7 +258,7 @@ fn join_graphs(items: &[Item], group: &[usize], context: &mut Context, device: D
     let Ok(values) = values else { return };
     let time = start.elapsed() / group.len() as u32;
     for (index, value) in group.iter().zip(values) {
-        ran[*index] = Some(Ran { result: Ok(value), batch_size: group.len() as u32, time });
+        ran[*index] = Some(BatchedResult { result: Ok(value), batch_size: group.len() as u32, time });
     }
 }
 
@@ -302,7 +314,7 @@ fn same_elements(a: &Tensor, b: &Tensor) -> bool {
 }
 
 /// Runs all searches of a group as one. If that fails, they are left to run separately.
-fn join_searches(items: &[Item], group: &[usize], context: &mut Context, ran: &mut [Option<Ran>]) {
+fn join_searches(items: &[Item], group: &[usize], context: &mut Context, ran: &mut [Option<BatchedResult>]) {
     let start = Instant::now();
     let ops: Vec<&Search> = group.iter().filter_map(|index| as_search(&items[*index])).collect();
     // If it fails or panics, each search is run separately, and only the faulty one fails again.
@@ -310,7 +322,7 @@ fn join_searches(items: &[Item], group: &[usize], context: &mut Context, ran: &m
     let Ok(Ok(values)) = joined else { return };
     let time = start.elapsed() / group.len() as u32;
     for (index, value) in group.iter().zip(values) {
-        ran[*index] = Some(Ran { result: Ok(value), batch_size: group.len() as u32, time });
+        ran[*index] = Some(BatchedResult { result: Ok(value), batch_size: group.len() as u32, time });
     }
 }
 

@@ -7,7 +7,7 @@
 
 use super::{Sizes, cover};
 use crate::levels::simd_levels;
-use crate::parts::Parts;
+use crate::parts::DisjointSlice;
 use crate::pixel::Pixel;
 use crate::simd::Simd;
 use crate::team::Team;
@@ -35,7 +35,7 @@ pub fn area<T: Pixel>(simd: Simd, team: &Team, sizes: &Sizes, input: &[T], outpu
     let (row_in, row_out) = (sizes.row_in(), sizes.row_out());
     // Reading dominates, so the grain is measured in input.
     let grain = (super::TASK_BYTES_MIN / (row_in * size_of::<T>()).saturating_mul(rows_max).max(1)).max(1);
-    let parts = Parts::new(output);
+    let parts = DisjointSlice::new(output);
     team.run_ranges(sizes.rows_out(), grain, &|rows| {
         // SAFETY: ranges of rows are disjoint, so the ranges of their elements are disjoint too.
         let to = unsafe { parts.range(rows.start * row_out..rows.end * row_out) };

@@ -6,7 +6,7 @@
 
 use super::{Sizes, divide};
 use crate::levels::simd_levels;
-use crate::parts::Parts;
+use crate::parts::DisjointSlice;
 use crate::pixel::Pixel;
 use crate::simd::Simd;
 use crate::team::Team;
@@ -27,7 +27,7 @@ pub fn bilinear<T: Pixel>(simd: Simd, team: &Team, sizes: &Sizes, input: &[T], o
     let columns = Columns::new(sizes);
     let rows: Vec<Tap> = (0..sizes.output.0).map(|y| Tap::new(y, sizes.input.0, sizes.output.0)).collect();
     let row_out = sizes.row_out();
-    let parts = Parts::new(output);
+    let parts = DisjointSlice::new(output);
     team.run_ranges(sizes.rows_out(), sizes.grain(size_of::<f32>()), &|range| {
         let mut band = Band::new(simd, sizes, &columns, input);
         for row in range {
@@ -40,7 +40,7 @@ pub fn bilinear<T: Pixel>(simd: Simd, team: &Team, sizes: &Sizes, input: &[T], o
 }
 
 fn copy<T: Pixel>(team: &Team, input: &[T], output: &mut [T]) {
-    let parts = Parts::new(output);
+    let parts = DisjointSlice::new(output);
     team.run_ranges(input.len(), super::TASK_BYTES_MIN, &|range| {
         // SAFETY: the ranges are disjoint.
         unsafe { parts.range(range.clone()) }.copy_from_slice(&input[range]);

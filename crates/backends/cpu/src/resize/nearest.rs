@@ -4,7 +4,7 @@
 //! then a sequence of byte shuffles whose tables are computed once.
 
 use super::{Sizes, cover};
-use crate::parts::Parts;
+use crate::parts::DisjointSlice;
 use crate::simd::Simd;
 use crate::team::Team;
 use bytemuck::Pod;
@@ -20,7 +20,7 @@ pub fn nearest<T: Pod + Send + Sync>(simd: Simd, team: &Team, sizes: &Sizes, inp
     let columns: Vec<usize> = (0..sizes.output.1).map(|x| cover(x, sizes.input.1, sizes.output.1).start).collect();
     let shuffles = Shuffles::new(simd, sizes, &columns, size_of::<T>());
     let (row_in, row_out) = (sizes.row_in(), sizes.row_out());
-    let parts = Parts::new(output);
+    let parts = DisjointSlice::new(output);
     team.run_ranges(sizes.rows_out(), sizes.grain(size_of::<T>()), &|rows| {
         // SAFETY: ranges of rows are disjoint, so the ranges of their elements are disjoint too.
         let output = unsafe { parts.range(rows.start * row_out..rows.end * row_out) };

@@ -6,9 +6,9 @@ use panoply_core::{Element, Result, Shape, Tensor};
 
 use crate::extents::Extents;
 use crate::layernorm::{Norm, Normal, layer_norm};
-use crate::map::{Plan, Ranged};
-use crate::parts::Parts;
-use crate::reduce::{self, Mean, Ordered, Sum};
+use crate::map::{MapPlan, RangedMap};
+use crate::parts::DisjointSlice;
+use crate::reduce::{self, Mean, OrderedElement, Sum};
 use crate::scratch;
 use crate::simd::Simd;
 use crate::softmax::{Soft, softmax};
@@ -20,16 +20,16 @@ const CHUNK_ELEMENTS: usize = 8 << 10;
 const SHARED_ELEMENTS_MIN: usize = 6 << 10;
 
 /// An element type in which rows are computed.
-pub(crate) trait Row: Element + Soft + Normal + Sum + Mean<Output = Self> + Ordered {}
-impl<T: Element + Soft + Normal + Sum + Mean<Output = T> + Ordered> Row for T {}
+pub(crate) trait RowElement: Element + Soft + Normal + Sum + Mean<Output = Self> + OrderedElement {}
+impl<T: Element + Soft + Normal + Sum + Mean<Output = T> + OrderedElement> RowElement for T {}
 
 /// One call: the two maps and the function between them. `before` produces rows of `T`, and `after`
 /// reads the function's result as its input 0.
 pub(crate) struct RowPass<'a> {
-    pub(crate) before: &'a Plan,
+    pub(crate) before: &'a MapPlan,
     pub(crate) inputs: &'a [Tensor],
     pub(crate) function: RowFunction,
-    pub(crate) after: &'a Plan,
+    pub(crate) after: &'a MapPlan,
     pub(crate) more: &'a [Tensor],
     /// The shape whose last axis is a row, and the shape of the output.
     pub(crate) rows: Shape,
@@ -38,11 +38,11 @@ pub(crate) struct RowPass<'a> {
 
 impl RowPass<'_> {
     /// Writes the whole output.
-    pub(crate) fn run<T: Row>(&self, simd: Simd, team: &Team, output: &mut [u8]) -> Result<()> {
+    pub(crate) fn run<T: RowElement>(&self, simd: Simd, team: &Team, output: &mut [u8]) -> Result<()> {
         let len = self.rows[self.rows.rank() - 1];
         let count: usize = self.rows[..self.rows.rank() - 1].iter().product();
-        let before = Ranged::new(self.before, None, self.inputs, self.rows)?;
-        let after = Ranged::new(self.after, Some(size_of::<T>()), self.more, self.output)?;
+        let before = RangedMap::new(self.before, None, self.inputs, self.rows)?;
+        let after = RangedMap::new(self.after, Some(size_of::<T>()), self.more, self.output)?;
         let out_len = if self.function.is_reduction() { 1 } else { len };
         let out_bytes = self.after.output_dtype().size_bytes() * out_len;
         if count == 0 || out_len == 0 {
@@ -50,7 +50,7 @@ impl RowPass<'_> {
         }
         let threads = if count * len >= SHARED_ELEMENTS_MIN { team.threads() } else { 1 };
         let chunk = (CHUNK_ELEMENTS / len.max(1)).clamp(1, count.div_ceil(threads));
-        let shared = Parts::new(output);
+        let shared = DisjointSlice::new(output);
         team.run_ranges(count, chunk, &|rows| {
             let alone = Team::single();
             let mut values: Vec<T> = scratch::zeroed(chunk * len);
@@ -72,7 +72,7 @@ impl RowPass<'_> {
 }
 
 /// Applies the function to each row of `len` elements.
-fn apply<T: Row>(function: RowFunction, simd: Simd, team: &Team, values: &[T], len: usize, results: &mut [T]) {
+fn apply<T: RowElement>(function: RowFunction, simd: Simd, team: &Team, values: &[T], len: usize, results: &mut [T]) {
     let count = if function.is_reduction() { results.len() } else { results.len() / len.max(1) };
     let extents = Extents::rows(count, len);
     match function {

@@ -17,7 +17,7 @@ pub mod tile;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-use crate::parts::Parts;
+use crate::parts::DisjointSlice;
 use crate::simd::Simd;
 use crate::team::Team;
 use std::fmt;
@@ -33,7 +33,7 @@ const fn block_edge(element_bytes: usize) -> usize {
 
 /// A view of elements in memory.
 #[derive(Clone, Copy, Debug)]
-pub struct Strided<'a> {
+pub struct StridedView<'a> {
     /// The memory. It needs no alignment.
     pub bytes: &'a [u8],
     /// Size of one element: 1, 2, 4, 8 or 16 bytes.
@@ -88,12 +88,12 @@ impl std::error::Error for StridedError {}
 
 /// Copies the view into `out`, contiguously and in row-major order, with the best instructions of
 /// this CPU.
-pub fn copy_strided(team: &Team, view: &Strided<'_>, out: &mut [u8]) -> Result<(), StridedError> {
+pub fn copy_strided(team: &Team, view: &StridedView<'_>, out: &mut [u8]) -> Result<(), StridedError> {
     copy_strided_at(Simd::detect(), team, view, out)
 }
 
 /// [`copy_strided`] with an explicit instruction level, which is lowered if this CPU lacks it.
-pub fn copy_strided_at(simd: Simd, team: &Team, view: &Strided<'_>, out: &mut [u8]) -> Result<(), StridedError> {
+pub fn copy_strided_at(simd: Simd, team: &Team, view: &StridedView<'_>, out: &mut [u8]) -> Result<(), StridedError> {
     let simd = simd.min(Simd::detect());
     let elements = view.check(out.len())?;
     if elements == 0 {
@@ -109,7 +109,7 @@ pub fn copy_strided_at(simd: Simd, team: &Team, view: &Strided<'_>, out: &mut [u
     Ok(())
 }
 
-impl Strided<'_> {
+impl StridedView<'_> {
     /// Checks the view against its memory and the output, and returns its number of elements.
     fn check(&self, out_bytes: usize) -> Result<usize, StridedError> {
         if !matches!(self.element_bytes, 1 | 2 | 4 | 8 | 16) {
@@ -173,25 +173,25 @@ fn canonical(dims: &[usize], strides: &[isize]) -> Vec<Axis> {
 /// The source of a checked copy: every position that the axes reach from `start` is inside its
 /// memory.
 #[derive(Clone, Copy)]
-struct Source<'a, const N: usize> {
+struct CopySource<'a, const N: usize> {
     elements: &'a [[u8; N]],
     start: usize,
 }
 
-impl<const N: usize> Source<'_, N> {
+impl<const N: usize> CopySource<'_, N> {
     /// The address of the element `position` steps from the start.
     ///
     /// # Safety
     /// The checked axes must reach `position`.
     unsafe fn at(&self, position: isize) -> *const [u8; N] {
-        // SAFETY: `Strided::check` proved that every reachable position is inside `elements`.
+        // SAFETY: `StridedView::check` proved that every reachable position is inside `elements`.
         unsafe { self.elements.as_ptr().add(self.start).offset(position) }
     }
 }
 
-fn copy_elements<const N: usize>(simd: Simd, team: &Team, view: &Strided<'_>, out: &mut [u8]) {
+fn copy_elements<const N: usize>(simd: Simd, team: &Team, view: &StridedView<'_>, out: &mut [u8]) {
     let axes = canonical(view.dims, view.strides);
-    let source = Source { elements: view.bytes.as_chunks::<N>().0, start: view.offset };
+    let source = CopySource { elements: view.bytes.as_chunks::<N>().0, start: view.offset };
     let out = out.as_chunks_mut::<N>().0;
     let Some((inner, outer)) = axes.split_last() else {
         out[0] = source.elements[source.start];
@@ -217,12 +217,12 @@ fn copy_elements<const N: usize>(simd: Simd, team: &Team, view: &Strided<'_>, ou
 }
 
 /// Copies runs of `run` contiguous elements.
-fn copy_rows<const N: usize>(team: &Team, source: Source<'_, N>, outer: &[Axis], run: usize, out: &mut [[u8; N]]) {
+fn copy_rows<const N: usize>(team: &Team, source: CopySource<'_, N>, outer: &[Axis], run: usize, out: &mut [[u8; N]]) {
     let rows = out.len() / run;
-    let parts = Parts::new(out);
+    let parts = DisjointSlice::new(out);
     if rows < team.threads() * 4 && run * N >= 2 * TASK_BYTES_MIN {
         // There are few long rows: the threads share each row.
-        let mut walk = Walk::new(outer, 0);
+        let mut walk = AxisIterator::new(outer, 0);
         for row in 0..rows {
             let position = walk.position;
             team.run_ranges(run, TASK_BYTES_MIN / N, &|range| {
@@ -239,7 +239,7 @@ fn copy_rows<const N: usize>(team: &Team, source: Source<'_, N>, outer: &[Axis],
         return;
     }
     team.run_ranges(rows, (TASK_BYTES_MIN / (run * N)).max(1), &|range| {
-        let mut walk = Walk::new(outer, range.start);
+        let mut walk = AxisIterator::new(outer, range.start);
         // SAFETY: ranges of rows are disjoint, so the ranges of their elements are disjoint too.
         let out = unsafe { parts.range(range.start * run..range.end * run) };
         for row in out.chunks_exact_mut(run) {
@@ -270,11 +270,17 @@ unsafe fn copy_run<const N: usize>(from: *const [u8; N], to: &mut [[u8; N]]) {
 }
 
 /// Copies along the innermost axis with its stride, one element at a time.
-fn copy_gather<const N: usize>(team: &Team, source: Source<'_, N>, outer: &[Axis], inner: Axis, out: &mut [[u8; N]]) {
+fn copy_gather<const N: usize>(
+    team: &Team,
+    source: CopySource<'_, N>,
+    outer: &[Axis],
+    inner: Axis,
+    out: &mut [[u8; N]],
+) {
     let rows = out.len() / inner.len;
-    let parts = Parts::new(out);
+    let parts = DisjointSlice::new(out);
     let body = |rows: Range<usize>, columns: Range<usize>| {
-        let mut walk = Walk::new(outer, rows.start);
+        let mut walk = AxisIterator::new(outer, rows.start);
         for row in rows {
             // SAFETY: each (row, columns) pair is processed once, so the parts are disjoint.
             let to = unsafe { parts.range(row * inner.len + columns.start..row * inner.len + columns.end) };
@@ -301,7 +307,7 @@ fn copy_gather<const N: usize>(team: &Team, source: Source<'_, N>, outer: &[Axis
 fn copy_blocks<const N: usize>(
     simd: Simd,
     team: &Team,
-    source: Source<'_, N>,
+    source: CopySource<'_, N>,
     rest: &[Axis],
     across: Axis,
     inner: Axis,
@@ -315,10 +321,10 @@ fn copy_blocks<const N: usize>(
     let (across_blocks, inner_blocks) = (across.len.div_ceil(across_edge), inner.len.div_ceil(inner_edge));
     let plane_blocks = across_blocks * inner_blocks;
     let stream = tile::should_stream(out.len() * N);
-    let parts = Parts::new(out);
+    let parts = DisjointSlice::new(out);
     let block_bytes = across.len.min(across_edge) * inner.len.min(inner_edge) * N;
     team.run_ranges(planes * plane_blocks, (TASK_BYTES_MIN / block_bytes).max(1), &|blocks| {
-        let mut walk = Walk::new(rest, blocks.start / plane_blocks);
+        let mut walk = AxisIterator::new(rest, blocks.start / plane_blocks);
         let mut in_plane = blocks.start % plane_blocks;
         for _ in blocks {
             let first_across = in_plane / inner_blocks * across_edge;
@@ -328,7 +334,7 @@ fn copy_blocks<const N: usize>(
             // SAFETY: the block is inside the checked view and the output, and blocks do not
             // overlap.
             unsafe {
-                let block = tile::Block {
+                let block = tile::CopyBlock {
                     from: source.at(position),
                     to: parts.as_mut_ptr().add(out_position),
                     inner: inner.stride,
@@ -350,17 +356,17 @@ fn copy_blocks<const N: usize>(
 
 /// Iterates over some axes in row-major order and tracks the position in the source and in the
 /// output.
-struct Walk<'a> {
+struct AxisIterator<'a> {
     axes: &'a [Axis],
     index: Vec<usize>,
     position: isize,
     out_position: usize,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> AxisIterator<'a> {
     /// Starts at the `nth` combination of indices.
-    fn new(axes: &'a [Axis], nth: usize) -> Walk<'a> {
-        let mut walk = Walk { axes, index: vec![0; axes.len()], position: 0, out_position: 0 };
+    fn new(axes: &'a [Axis], nth: usize) -> AxisIterator<'a> {
+        let mut walk = AxisIterator { axes, index: vec![0; axes.len()], position: 0, out_position: 0 };
         let mut left = nth;
         for (axis, index) in axes.iter().zip(&mut walk.index).rev() {
             *index = left % axis.len;

@@ -33,7 +33,7 @@ pub fn finish(stream: bool) {
 /// A block of a larger copy: `to[a * out_across + i] = from[a * across + i * inner]`, all in
 /// elements, for every `a < lengths.0` and `i < lengths.1`.
 #[derive(Clone, Copy)]
-pub struct Block<const N: usize> {
+pub struct CopyBlock<const N: usize> {
     /// The block's first element in the source.
     pub from: *const [u8; N],
     /// The block's first element in the output.
@@ -48,7 +48,7 @@ pub struct Block<const N: usize> {
     pub from_end: *const [u8; N],
 }
 
-impl<const N: usize> Block<N> {
+impl<const N: usize> CopyBlock<N> {
     /// Copies a block whose neighbours across are contiguous in the source (`across` is one).
     ///
     /// # Safety
@@ -78,7 +78,7 @@ impl<const N: usize> Block<N> {
     /// Copies the block element by element.
     ///
     /// # Safety
-    /// As for [`Block::transpose`], with `across` as the source stride of the `across` axis.
+    /// As for [`CopyBlock::transpose`], with `across` as the source stride of the `across` axis.
     pub unsafe fn gather(&self, across: isize) {
         // SAFETY: the caller guarantees the whole block.
         unsafe { self.gather_part(across, 0..self.lengths.0, 0..self.lengths.1) }
@@ -87,7 +87,7 @@ impl<const N: usize> Block<N> {
     /// Splits or joins three interleaved bytes. False if the block is neither case.
     ///
     /// # Safety
-    /// As for [`Block::transpose`].
+    /// As for [`CopyBlock::transpose`].
     unsafe fn three_planes(&self, simd: Simd) -> bool {
         let (across, inner) = self.lengths;
         let (from, to) = (self.from.cast::<u8>(), self.to.cast::<u8>());
@@ -115,7 +115,7 @@ impl<const N: usize> Block<N> {
     }
 
     /// # Safety
-    /// As for [`Block::gather`]; the ranges must be within `lengths`.
+    /// As for [`CopyBlock::gather`]; the ranges must be within `lengths`.
     pub(super) unsafe fn gather_part(&self, across: isize, a: std::ops::Range<usize>, i: std::ops::Range<usize>) {
         for a in a {
             // SAFETY: `a` and `i` are within the block, which the caller guarantees.

@@ -1,6 +1,6 @@
 //! The register tiles of AVX-512 and AVX2. [`tile`](super::tile) explains the idea.
 
-use super::tile::Block;
+use super::tile::CopyBlock;
 use std::arch::x86_64::*;
 
 /// A source row stride that is a multiple of this maps the rows of a tile to the same few cache
@@ -12,9 +12,9 @@ const LINE_BYTES: usize = 64;
 /// the inner axis with 32-byte registers.
 ///
 /// # Safety
-/// As for [`Block::transpose`]; the CPU must have the features.
+/// As for [`CopyBlock::transpose`]; the CPU must have the features.
 #[target_feature(enable = "avx2,avx512f,avx512bw")]
-pub unsafe fn transpose_avx512<const N: usize>(block: &Block<N>, stream: bool) {
+pub unsafe fn transpose_avx512<const N: usize>(block: &CopyBlock<N>, stream: bool) {
     // SAFETY: the caller guarantees the block and the features; the rest is a part of the block.
     unsafe {
         let narrow = block.lengths.1 * N <= 16;
@@ -39,9 +39,9 @@ pub unsafe fn transpose_avx512<const N: usize>(block: &Block<N>, stream: bool) {
 /// Copies a block with 32-byte registers, and the rest of the inner axis element by element.
 ///
 /// # Safety
-/// As for [`Block::transpose`]; the CPU must have the features.
+/// As for [`CopyBlock::transpose`]; the CPU must have the features.
 #[target_feature(enable = "avx2")]
-pub unsafe fn transpose_avx2<const N: usize>(block: &Block<N>, _stream: bool) {
+pub unsafe fn transpose_avx2<const N: usize>(block: &CopyBlock<N>, _stream: bool) {
     // SAFETY: the caller guarantees the block and the features; the rest is a part of the block.
     unsafe {
         let done = match N {
@@ -54,15 +54,15 @@ pub unsafe fn transpose_avx2<const N: usize>(block: &Block<N>, _stream: bool) {
     }
 }
 
-impl<const N: usize> Block<N> {
+impl<const N: usize> CopyBlock<N> {
     /// The part of the block from `inner` on.
     ///
     /// # Safety
     /// `inner` must be below the inner length.
-    unsafe fn rest_from(&self, inner: usize) -> Block<N> {
+    unsafe fn rest_from(&self, inner: usize) -> CopyBlock<N> {
         // SAFETY: the element belongs to the block.
         let (from, to) = unsafe { (self.from.offset(inner as isize * self.inner), self.to.add(inner)) };
-        Block { from, to, lengths: (self.lengths.0, self.lengths.1 - inner), ..*self }
+        CopyBlock { from, to, lengths: (self.lengths.0, self.lengths.1 - inner), ..*self }
     }
 
     /// Whether `rows` rows from `inner` on can be read up to column `end`, which may be beyond the
@@ -79,10 +79,10 @@ macro_rules! tiles {
         /// Copies whole tiles and returns the completed length along the inner axis.
         ///
         /// # Safety
-        /// As for [`Block::transpose`]; the CPU must have the features.
+        /// As for [`CopyBlock::transpose`]; the CPU must have the features.
         #[target_feature(enable = $features)]
         #[inline]
-        unsafe fn $name<const N: usize, const K: usize>(block: &Block<N>, stream: bool) -> usize {
+        unsafe fn $name<const N: usize, const K: usize>(block: &CopyBlock<N>, stream: bool) -> usize {
             const LANES: usize = $bytes / 16;
             let (across, inner) = block.lengths;
             if inner <= K && block.out_across == inner {
@@ -250,10 +250,10 @@ unsafe fn tile_avx2<const K: usize>(
 /// pixel overwrites the surplus, and the last pixels are written one element at a time.
 ///
 /// # Safety
-/// As for [`Block::transpose`]; and the inner length is at most `K` and equal to `out_across`.
+/// As for [`CopyBlock::transpose`]; and the inner length is at most `K` and equal to `out_across`.
 #[target_feature(enable = "avx512f,avx512bw")]
 #[inline]
-unsafe fn pixels_avx512<const N: usize, const K: usize>(block: &Block<N>) {
+unsafe fn pixels_avx512<const N: usize, const K: usize>(block: &CopyBlock<N>) {
     let (across, inner) = block.lengths;
     let mut done = 0;
     // SAFETY: the planes hold `4·K` elements from `done` on, and the last lane ends within the
@@ -290,7 +290,7 @@ unsafe fn pixels_avx512<const N: usize, const K: usize>(block: &Block<N>) {
 /// As for [`pixels_avx512`].
 #[target_feature(enable = "avx2")]
 #[inline]
-unsafe fn pixels_avx2<const N: usize, const K: usize>(block: &Block<N>) {
+unsafe fn pixels_avx2<const N: usize, const K: usize>(block: &CopyBlock<N>) {
     let (across, inner) = block.lengths;
     let mut done = 0;
     // SAFETY: the planes hold `2·K` elements from `done` on, and the last lane ends within the

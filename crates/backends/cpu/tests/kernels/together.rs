@@ -3,7 +3,7 @@
 
 use panoply_conformance::run_one;
 use panoply_core::op::compute::{ComputeOp, Map, MatMul, Metric, Search};
-use panoply_core::{Backend, Engine, Finished, Item, Op, OpenOptions, Operation, Tensor, Value};
+use panoply_core::{Backend, Engine, FinishedOp, Item, Op, OpenOptions, Operation, Tensor, Value};
 use panoply_cpu::CpuBackend;
 
 fn engine() -> Box<dyn Engine> {
@@ -19,7 +19,7 @@ fn values(seed: usize, dims: &[usize]) -> Tensor {
 }
 
 /// The results of a batch, in the order of its ops.
-fn run(ops: Vec<Op>) -> Vec<Finished> {
+fn run(ops: Vec<Op>) -> Vec<FinishedOp> {
     let mut items: Vec<Item> =
         ops.into_iter().enumerate().map(|(token, op)| Item { token: token as u64, op }).collect();
     let (mut engine, mut finished) = (engine(), Vec::new());

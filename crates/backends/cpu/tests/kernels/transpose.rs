@@ -5,7 +5,7 @@ use panoply_cpu_machine::simd::Simd;
 use panoply_cpu_machine::team::Team;
 
 /// The definition: every element, one by one.
-fn naive(view: &Strided<'_>) -> Vec<u8> {
+fn naive(view: &StridedView<'_>) -> Vec<u8> {
     let elements: usize = view.dims.iter().product();
     let mut out = Vec::with_capacity(elements * view.element_bytes);
     for nth in 0..elements {
@@ -29,7 +29,7 @@ fn check(dims: &[usize], strides: &[isize], offset: usize, memory_elements: usiz
                 (state >> 24) as u8
             })
             .collect();
-        let view = Strided { bytes: &bytes, element_bytes, dims, strides, offset };
+        let view = StridedView { bytes: &bytes, element_bytes, dims, strides, offset };
         let expected = naive(&view);
         for simd in Simd::available() {
             for team in [Team::single(), Team::new(2)] {
@@ -109,7 +109,7 @@ fn empty_views_read_nothing() {
 fn bad_views_are_refused() {
     let team = Team::single();
     let refuse = |element_bytes, dims: &[usize], strides: &[isize], offset, out: usize| {
-        let view = Strided { bytes: &[0; 64], element_bytes, dims, strides, offset };
+        let view = StridedView { bytes: &[0; 64], element_bytes, dims, strides, offset };
         copy_strided(&team, &view, &mut vec![0; out]).expect_err("a bad view")
     };
     assert_eq!(refuse(3, &[1], &[1], 0, 3), StridedError::ElementSize { got: 3 });

@@ -25,18 +25,18 @@ const TIMED_PRODUCTS_MIN: usize = 1 << 24;
 const PLANS_MAX: usize = 4096;
 
 /// A problem, its epilogue, and whether C is added.
-type Key = (ProductProblem, Epilogue, bool);
+type PlanKey = (ProductProblem, Epilogue, bool);
 
 /// The library's handle on the engine's stream.
 pub(crate) struct Cublas {
     device: DeviceId,
     handle: sys::cublasLtHandle_t,
     stream: sys::cudaStream_t,
-    plans: KeptPlans<Key, Plan>,
+    plans: KeptPlans<PlanKey, BlasLtPlan>,
 }
 
 /// The algorithms for a problem, with their descriptors.
-pub(crate) struct Plan {
+pub(crate) struct BlasLtPlan {
     device: DeviceId,
     handle: sys::cublasLtHandle_t,
     stream: sys::cudaStream_t,
@@ -66,12 +66,12 @@ impl Cublas {
 impl Products for Cublas {
     fn plan(&self, problem: &ProductProblem, epilogue: Epilogue, has_c: bool) -> Option<Rc<dyn ProductPlan>> {
         let key = (*problem, epilogue, has_c);
-        let plan = self.plans.get(key, || Plan::new(self, problem, epilogue).ok());
+        let plan = self.plans.get(key, || BlasLtPlan::new(self, problem, epilogue).ok());
         plan.map(|plan| plan as Rc<dyn ProductPlan>)
     }
 }
 
-impl ProductPlan for Plan {
+impl ProductPlan for BlasLtPlan {
     fn workspace_bytes(&self) -> usize {
         match self.is_settled.get() {
             true => self.algorithms.get(self.taken.get()).map_or(0, |(_, bytes)| *bytes),
@@ -132,10 +132,10 @@ impl Scalars {
     }
 }
 
-impl Plan {
-    fn new(library: &Cublas, problem: &ProductProblem, epilogue: Epilogue) -> Result<Plan, result::CublasError> {
+impl BlasLtPlan {
+    fn new(library: &Cublas, problem: &ProductProblem, epilogue: Epilogue) -> Result<BlasLtPlan, result::CublasError> {
         let (compute, scale) = compute_type(problem);
-        let mut plan = Plan {
+        let mut plan = BlasLtPlan {
             device: library.device,
             handle: library.handle,
             stream: library.stream,
@@ -288,7 +288,7 @@ impl Plan {
     }
 }
 
-impl Drop for Plan {
+impl Drop for BlasLtPlan {
     fn drop(&mut self) {
         for layout in self.layouts.into_iter().filter(|layout| !layout.is_null()) {
             // SAFETY: each layout was created for this plan and is destroyed once.

@@ -5,7 +5,8 @@
 //! activation. The library's heuristics suggest engines for the graph. Engines that break our
 //! promises are left out: those that round f32 down for tensor cores, that accumulate in less than
 //! f32, that give different bits from run to run, or that spread one NaN over its neighbours
-//! (Winograd and FFT). The others become [`Plan`]s, which the caller times once for each problem.
+//! (Winograd and FFT). The others become [`CudnnPlan`]s, which the caller times once for each
+//! problem.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -52,7 +53,7 @@ pub(crate) struct Cudnn {
 }
 
 /// An engine for a problem, ready to run.
-pub(crate) struct Plan {
+pub(crate) struct CudnnPlan {
     handle: sys::cudnnHandle_t,
     problem: ConvolutionProblem,
     workspace_bytes: usize,
@@ -109,7 +110,7 @@ impl Convolutions for Cudnn {
                 if plans.len() >= plans_max || !keeps_promises(&config, problem.dtype) {
                     continue;
                 }
-                match Plan::new(self.handle, problem, &graph, config) {
+                match CudnnPlan::new(self.handle, problem, &graph, config) {
                     Ok(plan) => plans.push(Rc::new(plan)),
                     // An engine may still refuse the problem; another one may take it.
                     Err(error) => refusal = error,
@@ -125,7 +126,7 @@ impl Convolutions for Cudnn {
     }
 }
 
-impl ConvolutionPlan for Plan {
+impl ConvolutionPlan for CudnnPlan {
     fn problem(&self) -> &ConvolutionProblem {
         &self.problem
     }
@@ -169,13 +170,13 @@ impl Drop for Cudnn {
     }
 }
 
-impl Plan {
+impl CudnnPlan {
     fn new(
         handle: sys::cudnnHandle_t,
         problem: &ConvolutionProblem,
         graph: &Rc<Graph>,
         config: Descriptor,
-    ) -> Result<Plan, String> {
+    ) -> Result<CudnnPlan, String> {
         let plan = Descriptor::new(Type::CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)?;
         plan.set(Name::CUDNN_ATTR_EXECUTION_PLAN_HANDLE, Kind::CUDNN_TYPE_HANDLE, &[handle])?;
         plan.set_descriptors(Name::CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, &[&config])?;
@@ -183,11 +184,11 @@ impl Plan {
         let mut bytes = [0_i64];
         plan.get(Name::CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, Kind::CUDNN_TYPE_INT64, &mut bytes)?;
         let workspace_bytes = usize::try_from(bytes[0]).map_err(|_| "a workspace of negative size".to_owned())?;
-        Ok(Plan { handle, problem: *problem, workspace_bytes, plan, parts: (config, Rc::clone(graph)) })
+        Ok(CudnnPlan { handle, problem: *problem, workspace_bytes, plan, parts: (config, Rc::clone(graph)) })
     }
 }
 
-impl Plan {
+impl CudnnPlan {
     /// The number of the engine, and its numerical notes.
     fn engine(&self) -> Result<(i64, Vec<u32>), String> {
         let engine = Descriptor::new(Type::CUDNN_BACKEND_ENGINE_DESCRIPTOR)?;

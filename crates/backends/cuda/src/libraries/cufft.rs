@@ -18,17 +18,17 @@ const FORWARD: c_int = -1;
 const INVERSE: c_int = 1;
 
 /// The length of a line, the number of lines, the kind, and whether in f64.
-type Key = (usize, usize, TransformKind, bool);
+type PlanKey = (usize, usize, TransformKind, bool);
 
 /// The library on the engine's stream.
 pub(crate) struct Cufft {
     device: DeviceId,
     stream: sys::cudaStream_t,
-    plans: KeptPlans<Key, Plan>,
+    plans: KeptPlans<PlanKey, FftPlan>,
 }
 
 /// A transform of a batch of lines.
-pub(crate) struct Plan {
+pub(crate) struct FftPlan {
     workspace_bytes: usize,
     device: DeviceId,
     handle: sys::cufftHandle,
@@ -58,13 +58,13 @@ impl Transforms for Cufft {
 }
 
 impl Cufft {
-    fn planned(&self, key: Key) -> Option<Rc<dyn TransformPlan>> {
-        let plan = self.plans.get(key, || Plan::new(self.device, self.stream, key).ok());
+    fn planned(&self, key: PlanKey) -> Option<Rc<dyn TransformPlan>> {
+        let plan = self.plans.get(key, || FftPlan::new(self.device, self.stream, key).ok());
         plan.map(|plan| plan as Rc<dyn TransformPlan>)
     }
 }
 
-impl TransformPlan for Plan {
+impl TransformPlan for FftPlan {
     fn workspace_bytes(&self) -> usize {
         self.workspace_bytes
     }
@@ -75,10 +75,10 @@ impl TransformPlan for Plan {
     }
 }
 
-impl Plan {
-    fn new(device: DeviceId, stream: sys::cudaStream_t, key: Key) -> Result<Plan, result::CufftError> {
+impl FftPlan {
+    fn new(device: DeviceId, stream: sys::cudaStream_t, key: PlanKey) -> Result<FftPlan, result::CufftError> {
         let (len, lines, kind, wide) = key;
-        let mut plan = Plan { workspace_bytes: 0, device, handle: result::create()?, kind, wide };
+        let mut plan = FftPlan { workspace_bytes: 0, device, handle: result::create()?, kind, wide };
         let (mut len, lines) = (len as c_longlong, lines as c_longlong);
         let (from, to) = match kind {
             TransformKind::Forward | TransformKind::Inverse => (len, len),
@@ -130,7 +130,7 @@ impl Plan {
     }
 }
 
-impl Drop for Plan {
+impl Drop for FftPlan {
     fn drop(&mut self) {
         // SAFETY: the handle was created for this plan and is destroyed once.
         let _ = unsafe { result::destroy(self.handle) };

@@ -15,7 +15,7 @@ const ECC_UNCORRECTED: c_int = 1;
 const ECC_SINCE_BOOT: c_int = 0;
 
 type Device = *mut c_void;
-type Ask = unsafe extern "C" fn(Device, *mut c_uint) -> c_int;
+type NvmlQuery = unsafe extern "C" fn(Device, *mut c_uint) -> c_int;
 
 /// One GPU's handle in NVML.
 pub(crate) struct Nvml {
@@ -70,7 +70,7 @@ impl Nvml {
         let mut value = 0;
         // SAFETY: the functions that are called here take a device and write one number.
         let answer = unsafe {
-            let ask: Symbol<'_, Ask> = symbol(&self.library, name).ok()?;
+            let ask: Symbol<'_, NvmlQuery> = symbol(&self.library, name).ok()?;
             ask(self.device, &raw mut value)
         };
         (answer == 0).then_some(value)

@@ -36,7 +36,7 @@ pub fn numbers(folder: &Path) -> Vec<u32> {
 }
 
 /// The result of a stream's thread.
-enum Moved {
+enum StreamResult {
     /// A packet could not be written.
     NotWritten(CardError),
     /// An answer was read, or reading it failed.
@@ -49,7 +49,7 @@ pub struct XdmaCard {
     events: Option<File>,
     packets: SyncSender<Vec<u8>>,
     reads: SyncSender<usize>,
-    moved: Receiver<Moved>,
+    moved: Receiver<StreamResult>,
     /// Expected size of each answer in flight.
     ring: VecDeque<usize>,
     /// Whether the oldest answer is being read.
@@ -110,10 +110,10 @@ impl XdmaCard {
         }
     }
 
-    fn took(&mut self, moved: Moved) -> Result<Vec<u8>, CardError> {
+    fn took(&mut self, moved: StreamResult) -> Result<Vec<u8>, CardError> {
         match moved {
-            Moved::NotWritten(error) => Err(error),
-            Moved::Read(answer) => {
+            StreamResult::NotWritten(error) => Err(error),
+            StreamResult::Read(answer) => {
                 self.is_reading = false;
                 self.ring.pop_front();
                 answer
@@ -205,18 +205,18 @@ fn spawned<T: Send + 'static>(
     thread.map(|_| sender).map_err(|error| CardError::system(name, error))
 }
 
-fn writer(mut stream: File, tell: Sender<Moved>) -> impl FnMut(Vec<u8>) -> bool {
+fn writer(mut stream: File, tell: Sender<StreamResult>) -> impl FnMut(Vec<u8>) -> bool {
     move |packet| match stream.write_all(&packet) {
         Ok(()) => true,
         Err(error) => {
-            let _ = tell.send(Moved::NotWritten(CardError::system("the stream to the card", error)));
+            let _ = tell.send(StreamResult::NotWritten(CardError::system("the stream to the card", error)));
             false
         }
     }
 }
 
-fn reader(mut stream: File, tell: Sender<Moved>) -> impl FnMut(usize) -> bool {
-    move |bytes| tell.send(Moved::Read(read_whole(&mut stream, bytes))).is_ok()
+fn reader(mut stream: File, tell: Sender<StreamResult>) -> impl FnMut(usize) -> bool {
+    move |bytes| tell.send(StreamResult::Read(read_whole(&mut stream, bytes))).is_ok()
 }
 
 /// Reads an answer of `bytes` bytes. The driver returns it in one piece or in several, and zero

@@ -27,7 +27,7 @@ struct Lane {
 }
 
 /// A packet in flight.
-struct UnderWay {
+struct PacketInFlight {
     place: usize,
     answer_bytes: usize,
 }
@@ -36,7 +36,7 @@ struct UnderWay {
 /// kernels, and the device last.
 pub struct XrtCard {
     lanes: Vec<(Lane, Lane)>,
-    ring: VecDeque<UnderWay>,
+    ring: VecDeque<PacketInFlight>,
     next_place: usize,
     kernels: Option<[Kernel; 3]>,
     device: Device,
@@ -126,12 +126,12 @@ impl Card for XrtCard {
         self.move_bytes(place, answer_bytes, None)?;
         self.move_bytes(place, packet.len(), Some(&packet))?;
         self.next_place = (place + 1) % RING_PACKETS;
-        self.ring.push_back(UnderWay { place, answer_bytes });
+        self.ring.push_back(PacketInFlight { place, answer_bytes });
         Ok(())
     }
 
     fn finish(&mut self, wait_max: Duration) -> Result<Option<Vec<u8>>, CardError> {
-        let Some(UnderWay { place, answer_bytes }) = self.ring.front() else { return Ok(None) };
+        let Some(PacketInFlight { place, answer_bytes }) = self.ring.front() else { return Ok(None) };
         let Some((_, lane)) = self.lanes.get(*place) else { return Ok(None) };
         match (self.wait(&lane.run, wait_max), &lane.buffer) {
             (RunState::Done, Some((_, buffer))) => {

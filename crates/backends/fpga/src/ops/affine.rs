@@ -3,7 +3,7 @@
 
 use panoply_core::{DType, Describe, Error, Op, Operation, PartMut, PartRef, Result, Shape, Tensor, Value};
 
-use super::{Packet, Pass, Work};
+use super::{CardWork, CorePass, Packet};
 use crate::map::{BEAT_BYTES, CoreKind};
 
 /// Size of a packet: large enough that the header's cost is negligible.
@@ -63,19 +63,19 @@ struct AffineWork {
     shape: Shape,
 }
 
-pub(super) fn work(op: &Affine) -> Result<Box<dyn Work>> {
+pub(super) fn work(op: &Affine) -> Result<Box<dyn CardWork>> {
     let values = op.input.to_vec::<i32>()?;
     let mut input: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
     input.resize(input.len().next_multiple_of(BEAT_BYTES), 0);
     Ok(Box::new(AffineWork { input: Some(input), output: Vec::new(), len: values.len(), shape: *op.input.shape() }))
 }
 
-impl Work for AffineWork {
-    fn pass(&mut self, _number: usize) -> Option<Pass> {
+impl CardWork for AffineWork {
+    fn pass(&mut self, _number: usize) -> Option<CorePass> {
         let input = self.input.take()?;
         let packet = |bytes: &[u8]| Packet { payload: bytes.into(), answer_bytes: bytes.len() };
         let packets = input.chunks(PACKET_BYTES).map(packet).collect();
-        Some(Pass { core: CoreKind::Affine, registers: Vec::new(), packets })
+        Some(CorePass { core: CoreKind::Affine, registers: Vec::new(), packets })
     }
 
     fn take(&mut self, _pass: usize, _packet: usize, answer: &[u8]) {

@@ -4,7 +4,7 @@
 use panoply_core::op::signal::{Checksum, Crc};
 use panoply_core::{Bytes, Result, Value};
 
-use super::{Packet, Pass, Work, too_long};
+use super::{CardWork, CorePass, Packet, too_long};
 use crate::map::{BEAT_BYTES, CoreKind};
 
 pub(super) fn refusal(op: &Crc) -> Option<String> {
@@ -24,7 +24,7 @@ struct CrcWork {
     checks: Vec<u8>,
 }
 
-pub(super) fn work(op: &Crc) -> Result<Box<dyn Work>> {
+pub(super) fn work(op: &Crc) -> Result<Box<dyn CardWork>> {
     let (mut packets, mut places) = (Vec::new(), Vec::new());
     for (place, message) in op.messages.slices()?.into_iter().enumerate().filter(|(_, message)| !message.is_empty()) {
         packets.push(Packet { payload: message.into(), answer_bytes: BEAT_BYTES });
@@ -33,10 +33,10 @@ pub(super) fn work(op: &Crc) -> Result<Box<dyn Work>> {
     Ok(Box::new(CrcWork { packets: Some(packets), places, checks: vec![0; op.messages.count() * 8] }))
 }
 
-impl Work for CrcWork {
-    fn pass(&mut self, _number: usize) -> Option<Pass> {
+impl CardWork for CrcWork {
+    fn pass(&mut self, _number: usize) -> Option<CorePass> {
         let packets = self.packets.take()?;
-        Some(Pass { core: CoreKind::Crc32, registers: Vec::new(), packets })
+        Some(CorePass { core: CoreKind::Crc32, registers: Vec::new(), packets })
     }
 
     fn take(&mut self, _pass: usize, packet: usize, answer: &[u8]) {

@@ -8,7 +8,7 @@
 use panoply_core::op::signal::{Fft, Ifft, half_spectrum_len};
 use panoply_core::{DType, Result, Shape, Tensor, Value};
 
-use super::{Packet, Pass, Work, numbers, tensor, too_narrow};
+use super::{CardWork, CorePass, Packet, numbers, tensor, too_narrow};
 use crate::driver::Identity;
 use crate::fixed::{number, quantized};
 use crate::map::CoreKind;
@@ -53,18 +53,18 @@ struct FftWork {
     shape: Shape,
 }
 
-pub(super) fn work(identity: &Identity, op: &Fft) -> Result<Box<dyn Work>> {
+pub(super) fn work(identity: &Identity, op: &Fft) -> Result<Box<dyn CardWork>> {
     let size = identity.fft.unwrap_or_default().0 as usize;
     let kept = if op.input.dtype() == DType::F32 { half_spectrum_len(size) } else { size };
     lines(&op.input, size, kept, false, op.output_shape()?)
 }
 
-pub(super) fn inverse_work(identity: &Identity, op: &Ifft) -> Result<Box<dyn Work>> {
+pub(super) fn inverse_work(identity: &Identity, op: &Ifft) -> Result<Box<dyn CardWork>> {
     let size = identity.fft.unwrap_or_default().0 as usize;
     lines(&op.input, size, size, true, op.output_shape()?)
 }
 
-fn lines(input: &Tensor, size: usize, kept: usize, inverse: bool, shape: Shape) -> Result<Box<dyn Work>> {
+fn lines(input: &Tensor, size: usize, kept: usize, inverse: bool, shape: Shape) -> Result<Box<dyn CardWork>> {
     let is_real = input.dtype() == DType::F32;
     let numbers = numbers(input)?;
     let (mut lines, mut exponents, mut sent) = (Vec::new(), Vec::new(), Vec::new());
@@ -92,15 +92,15 @@ fn samples(values: &[i32], is_real: bool, inverse: bool) -> Vec<i32> {
     }
 }
 
-impl Work for FftWork {
-    fn pass(&mut self, _number: usize) -> Option<Pass> {
+impl CardWork for FftWork {
+    fn pass(&mut self, _number: usize) -> Option<CorePass> {
         let lines = self.lines.take()?;
         let packet = |lines: &[Vec<i32>]| {
             let payload: Vec<u8> = lines.iter().flatten().flat_map(|value| value.to_le_bytes()).collect();
             Packet { answer_bytes: payload.len(), payload: payload.into() }
         };
         let packets = lines.chunks(LINES).map(packet).collect();
-        Some(Pass { core: CoreKind::Fft, registers: Vec::new(), packets })
+        Some(CorePass { core: CoreKind::Fft, registers: Vec::new(), packets })
     }
 
     fn take(&mut self, _pass: usize, packet: usize, answer: &[u8]) {

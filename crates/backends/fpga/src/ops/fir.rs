@@ -11,9 +11,9 @@ use std::rc::Rc;
 use panoply_core::op::signal::Fir;
 use panoply_core::{DType, Result, Shape, Value};
 
-use super::{Packet, Pass, Work, numbers, tensor, too_long, too_narrow};
+use super::{CardWork, CorePass, Packet, numbers, tensor, too_long, too_narrow};
 use crate::driver::Identity;
-use crate::fixed::{Line, number, quantized};
+use crate::fixed::{FixedPointLine, number, quantized};
 use crate::map::{BEAT_BYTES, CoreKind, FIR_TAP_INDEX, FIR_TAP_VALUE};
 
 /// Maximum number of passes for one part of the taps: the sums of these passes fit into 64 bits.
@@ -39,7 +39,7 @@ struct FirWork {
     /// Number of samples in a line.
     len: usize,
     core_taps: usize,
-    fixed_taps: Line,
+    fixed_taps: FixedPointLine,
     exponents: Vec<i32>,
     /// For each line its real part and, if it is complex, its imaginary part.
     packets: Vec<Packet>,
@@ -48,7 +48,7 @@ struct FirWork {
     shape: Shape,
 }
 
-pub(super) fn work(identity: &Identity, op: &Fir) -> Result<Box<dyn Work>> {
+pub(super) fn work(identity: &Identity, op: &Fir) -> Result<Box<dyn CardWork>> {
     let (core_taps, bits) = identity.fir.unwrap_or_default();
     let (input, taps) = (numbers(&op.input)?, numbers(&op.taps)?);
     let parts_of = |dtype| if dtype == DType::Complex64 { 2 } else { 1 };
@@ -118,14 +118,14 @@ fn place(part: usize, tap_part: usize) -> (usize, bool) {
     (part ^ tap_part, part == 1 && tap_part == 1)
 }
 
-impl Work for FirWork {
-    fn pass(&mut self, number: usize) -> Option<Pass> {
+impl CardWork for FirWork {
+    fn pass(&mut self, number: usize) -> Option<CorePass> {
         let (tap_part, first) = self.taps_of(number)?;
         let own = self.fixed_taps.values.iter().skip(tap_part).step_by(self.tap_parts).skip(first);
         let padded = own.copied().chain(std::iter::repeat(0)).take(self.core_taps);
         let writes = padded.map(|tap| (FIR_TAP_VALUE, tap as u32));
         let registers = std::iter::once((FIR_TAP_INDEX, 0)).chain(writes).collect();
-        Some(Pass { core: CoreKind::Fir, registers, packets: self.packets.clone() })
+        Some(CorePass { core: CoreKind::Fir, registers, packets: self.packets.clone() })
     }
 
     fn take(&mut self, pass: usize, packet: usize, answer: &[u8]) {

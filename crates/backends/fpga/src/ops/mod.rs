@@ -1,6 +1,6 @@
 //! Converts ops to packets and answers to values, one file for each core.
 //!
-//! A [`Work`] is a list of passes. A pass configures a core once and sends packets. Answers are
+//! A [`CardWork`] is a list of passes. A pass configures a core once and sends packets. Answers are
 //! processed one by one as they arrive, so at most as many answers as the ring holds are in memory
 //! besides the op's own input and output.
 
@@ -29,16 +29,16 @@ pub(crate) struct Packet {
 }
 
 /// Packets for one core with one configuration.
-pub(crate) struct Pass {
+pub(crate) struct CorePass {
     pub core: CoreKind,
     pub registers: Vec<(Register, u32)>,
     pub packets: Vec<Packet>,
 }
 
 /// An op on a card.
-pub(crate) trait Work {
+pub(crate) trait CardWork {
     /// Returns the pass with this index, or `None` after the last pass.
-    fn pass(&mut self, number: usize) -> Option<Pass>;
+    fn pass(&mut self, number: usize) -> Option<CorePass>;
 
     /// Takes the answer to a packet, identified by the indices of its pass and within the pass. The
     /// answer has the requested size.
@@ -87,7 +87,7 @@ fn refusal(identity: &Identity, op: &Op) -> Option<String> {
 }
 
 /// Creates the work of an op for a card with these cores.
-pub(crate) fn work(identity: &Identity, op: &Op) -> Result<Box<dyn Work>> {
+pub(crate) fn work(identity: &Identity, op: &Op) -> Result<Box<dyn CardWork>> {
     if let Some(reason) = refusal(identity, op) {
         return Err(Support::No(reason).refusal(op));
     }

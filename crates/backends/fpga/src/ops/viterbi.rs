@@ -6,7 +6,7 @@
 use panoply_core::op::signal::{EXACT_TAIL_BITS_MAX, Ending, Viterbi};
 use panoply_core::{DType, Result, Shape, Tensor, Value};
 
-use super::{Packet, Pass, Work};
+use super::{CardWork, CorePass, Packet};
 use crate::driver::Identity;
 use crate::map::{BEAT_BYTES, CoreKind, VITERBI_ANY_START, VITERBI_BEST_END, VITERBI_CODE};
 
@@ -38,7 +38,7 @@ pub(super) fn refusal(identity: &Identity, op: &Viterbi) -> Option<String> {
 }
 
 struct ViterbiWork {
-    pass: Option<Pass>,
+    pass: Option<CorePass>,
     /// Number of bits in a frame, and index of the first used decoded bit.
     bits: usize,
     first: usize,
@@ -46,7 +46,7 @@ struct ViterbiWork {
     shape: Shape,
 }
 
-pub(super) fn work(op: &Viterbi) -> Result<Box<dyn Work>> {
+pub(super) fn work(op: &Viterbi) -> Result<Box<dyn CardWork>> {
     let shape = op.output_shape()?;
     let (steps, rounds) = steps(op);
     let mut packets = Vec::new();
@@ -59,7 +59,7 @@ pub(super) fn work(op: &Viterbi) -> Result<Box<dyn Work>> {
     }
     let first = if op.ending == Ending::TailBiting { op.bits } else { 0 };
     let output = vec![0; shape.elements()];
-    let pass = Some(Pass { core: CoreKind::Viterbi, registers: vec![(VITERBI_CODE, code(op))], packets });
+    let pass = Some(CorePass { core: CoreKind::Viterbi, registers: vec![(VITERBI_CODE, code(op))], packets });
     Ok(Box::new(ViterbiWork { pass, bits: op.bits, first, output, shape }))
 }
 
@@ -81,8 +81,8 @@ fn whole(op: &Viterbi, frame: &[u8], steps: usize, rounds: usize) -> Vec<u8> {
     once.repeat(rounds)
 }
 
-impl Work for ViterbiWork {
-    fn pass(&mut self, _number: usize) -> Option<Pass> {
+impl CardWork for ViterbiWork {
+    fn pass(&mut self, _number: usize) -> Option<CorePass> {
         self.pass.take()
     }
 

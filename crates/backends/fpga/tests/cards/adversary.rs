@@ -12,7 +12,7 @@ use panoply_fpga::card::{Card, CardError, PACKET_BYTES_MAX};
 use panoply_fpga::driver::{Driver, Identity};
 use panoply_fpga::map::*;
 
-use super::scripted::{Fault, Scripted, ScriptedCards};
+use super::scripted::{Fault, ScriptedCard, ScriptedCards};
 use super::{reference, simulation};
 
 #[test]
@@ -32,7 +32,7 @@ fn a_card_that_says_what_cannot_be_is_not_opened() {
         (ANSWERS, 9, "ANSWERS"),
     ];
     for (register, value, word) in lies {
-        let card = Scripted::new(Fault::Lies(register, value));
+        let card = ScriptedCard::new(Fault::Lies(register, value));
         let error = Driver::open(Box::new(card)).map(drop).unwrap_err().to_string();
         assert!(error.contains(word), "{}: {error}", register.name);
     }
@@ -40,9 +40,9 @@ fn a_card_that_says_what_cannot_be_is_not_opened() {
 
 #[test]
 fn cores_that_are_not_known_are_left_alone() {
-    let driver = Driver::open(Box::new(Scripted::new(Fault::Lies(CORES, 0xffff_ffe2)))).unwrap();
+    let driver = Driver::open(Box::new(ScriptedCard::new(Fault::Lies(CORES, 0xffff_ffe2)))).unwrap();
     assert_eq!(driver.identity().features(), ["crc32"]);
-    let identity = Identity::of(&mut Scripted::new(Fault::None)).unwrap();
+    let identity = Identity::of(&mut ScriptedCard::new(Fault::None)).unwrap();
     assert_eq!(Identity::from_features(&identity.features()), identity);
 }
 
@@ -95,7 +95,7 @@ fn a_reset_between_ops_is_found_before_the_next_answer_counts() {
 
 #[test]
 fn the_driver_bounds_what_is_under_way() {
-    let mut driver = Driver::open(Box::new(Scripted::new(Fault::None))).unwrap();
+    let mut driver = Driver::open(Box::new(ScriptedCard::new(Fault::None))).unwrap();
     driver.set_up(CoreKind::Affine, &[]).unwrap();
     for got in [0, PACKET_BYTES_MAX + 1] {
         assert_eq!(driver.start(&vec![0; got], 8), Err(CardError::PacketSize { got }));
@@ -105,9 +105,9 @@ fn the_driver_bounds_what_is_under_way() {
 }
 
 /// A simulated card that the test can access while a driver uses it.
-struct Shared(std::rc::Rc<std::cell::RefCell<SimulatedCard>>);
+struct SharedCard(std::rc::Rc<std::cell::RefCell<SimulatedCard>>);
 
-impl Card for Shared {
+impl Card for SharedCard {
     fn read(&mut self, register: Register) -> Result<u32, CardError> {
         self.0.borrow_mut().read(register)
     }
@@ -130,7 +130,7 @@ fn a_simulated_card_that_is_reset_or_dies_in_the_middle_of_a_packet_is_noticed()
     let Some(simulation) = simulation() else { return };
     for (kills, expected) in [(false, CardError::Reset), (true, CardError::Gone)] {
         let card = std::rc::Rc::new(std::cell::RefCell::new(SimulatedCard::new(&simulation).unwrap()));
-        let mut driver = Driver::open(Box::new(Shared(card.clone()))).unwrap();
+        let mut driver = Driver::open(Box::new(SharedCard(card.clone()))).unwrap();
         driver.set_silence_max(Duration::from_millis(50));
         driver.set_up(CoreKind::Fft, &[]).unwrap();
         driver.start(&[1; 8 * 640], 8 * 640).unwrap();
@@ -182,7 +182,7 @@ fn what_an_earlier_session_left_in_the_streams_is_thrown_away() {
     card.start([u64::from(PACKET_MAGIC) << 48 | 8000, 1].map(u64::to_le_bytes).concat(), 16).unwrap();
     card.run(16, 50);
     let shared = std::rc::Rc::new(std::cell::RefCell::new(card));
-    let mut driver = Driver::open(Box::new(Shared(shared))).unwrap();
+    let mut driver = Driver::open(Box::new(SharedCard(shared))).unwrap();
     driver.set_up(CoreKind::Crc32, &[]).unwrap();
     driver.start(b"123456789", 8).unwrap();
     let answer = driver.finish(Duration::from_secs(1)).unwrap().unwrap();

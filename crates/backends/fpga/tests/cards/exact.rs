@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use panoply_fpga::card::Card;
 use panoply_fpga::card::simulated::SimulatedCard;
-use panoply_fpga::driver::{Answer, Driver};
+use panoply_fpga::driver::{CardAnswer, Driver};
 use panoply_fpga::map::*;
 
 use super::{Random, reference, simulation};
@@ -62,7 +62,7 @@ fn trials() -> Vec<Trial> {
     trials
 }
 
-fn run(driver: &mut Driver, trial: &Trial, bytes: usize) -> Answer {
+fn run(driver: &mut Driver, trial: &Trial, bytes: usize) -> CardAnswer {
     driver.set_up(trial.core, &trial.registers).unwrap();
     driver.start(&trial.payload, bytes).unwrap();
     let answer = driver.finish(Duration::from_secs(5)).unwrap().unwrap();
@@ -76,7 +76,7 @@ fn every_core_answers_as_the_reference_after_the_stated_clocks() {
     let mut driver = Driver::open(Box::new(SimulatedCard::new(&simulation).unwrap())).unwrap();
     for trial in trials() {
         let expected = reference::answer(trial.core, &trial.payload, &trial.taps, trial.code);
-        let Answer { clocks, payload } = run(&mut driver, &trial, expected.len());
+        let CardAnswer { clocks, payload } = run(&mut driver, &trial, expected.len());
         let what = format!("{} of {} bytes", trial.core.name(), trial.payload.len());
         assert!(payload == expected, "{what}");
         assert_eq!(clocks, trial.core.latency().clocks(trial.units), "{what}");

@@ -13,14 +13,14 @@ mod xrt;
 
 use std::sync::{Arc, LazyLock};
 
-use panoply_fpga::Simulated;
+use panoply_fpga::VerilatorCard;
 use panoply_fpga::card::simulated::Simulation;
 use panoply_fpga::card::simulated::build::NoSimulation;
 
 /// The simulation, built once. Prints a message and returns `None` if Verilator is not installed.
 fn simulation() -> Option<Arc<Simulation>> {
     static SIMULATION: LazyLock<Result<Arc<Simulation>, NoSimulation>> =
-        LazyLock::new(|| Simulated::default().simulation());
+        LazyLock::new(|| VerilatorCard::default().simulation());
     match &*SIMULATION {
         Ok(simulation) => Some(simulation.clone()),
         Err(NoSimulation::ProgramMissing { program }) => {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use panoply_conformance::reference::reference as meaning;
 use panoply_core::op::signal::{Checksum, Crc};
 use panoply_core::{
-    Absence, Api, Backend, Capabilities, DeviceId, DeviceInfo, DeviceKind, Domain, Engine, Finished, Health, Item,
+    Absence, Api, Backend, Capabilities, DeviceId, DeviceInfo, DeviceKind, Domain, Engine, FinishedOp, Health, Item,
     MemoryStats, Op, OpenOptions, Result, Support, Tensor,
 };
 use panoply_fpga::{Affine, FpgaBackend, SIMULATED};
@@ -45,7 +45,7 @@ impl Backend for Processor {
 
 struct ProcessorEngine {
     info: DeviceInfo,
-    done: Vec<Finished>,
+    done: Vec<FinishedOp>,
 }
 
 impl Engine for ProcessorEngine {
@@ -56,12 +56,12 @@ impl Engine for ProcessorEngine {
     fn submit(&mut self, batch: &mut Vec<Item>) {
         let done = batch.drain(..).map(|item| {
             let result = meaning(&item.op);
-            Finished::alone(item, result)
+            FinishedOp::alone(item, result)
         });
         self.done.extend(done);
     }
 
-    fn poll(&mut self, finished: &mut Vec<Finished>, _wait_max: Duration) -> usize {
+    fn poll(&mut self, finished: &mut Vec<FinishedOp>, _wait_max: Duration) -> usize {
         finished.append(&mut self.done);
         0
     }

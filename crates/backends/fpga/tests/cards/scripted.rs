@@ -9,7 +9,7 @@ use std::time::Duration;
 use panoply_core::Absence;
 use panoply_fpga::card::{Card, CardError, RING_PACKETS};
 use panoply_fpga::map::*;
-use panoply_fpga::{Find, Found};
+use panoply_fpga::{Find, FoundCard};
 
 use super::reference;
 
@@ -38,7 +38,7 @@ pub enum Fault {
 }
 
 /// The scripted card.
-pub struct Scripted {
+pub struct ScriptedCard {
     registers: HashMap<u32, u32>,
     taps: Vec<i64>,
     answers: VecDeque<Vec<u8>>,
@@ -46,8 +46,8 @@ pub struct Scripted {
     fault: Fault,
 }
 
-impl Scripted {
-    pub fn new(fault: Fault) -> Scripted {
+impl ScriptedCard {
+    pub fn new(fault: Fault) -> ScriptedCard {
         let fixed = [
             (IDENT, IDENT_VALUE),
             (VERSION, VERSION_VALUE),
@@ -59,7 +59,7 @@ impl Scripted {
             (VITERBI_STEPS_MAX, build::VITERBI_STEPS_MAX),
         ];
         let registers = fixed.into_iter().map(|(register, value)| (register.offset, value)).collect();
-        Scripted { registers, taps: vec![0; build::FIR_TAPS as usize], answers: VecDeque::new(), given: 0, fault }
+        ScriptedCard { registers, taps: vec![0; build::FIR_TAPS as usize], answers: VecDeque::new(), given: 0, fault }
     }
 
     fn get(&self, register: Register) -> u32 {
@@ -100,7 +100,7 @@ impl Scripted {
     }
 }
 
-impl Card for Scripted {
+impl Card for ScriptedCard {
     fn read(&mut self, register: Register) -> Result<u32, CardError> {
         Ok(match self.fault {
             Fault::Lies(liar, value) if liar == register => value,
@@ -165,13 +165,13 @@ pub struct ScriptedCards {
 }
 
 impl Find for ScriptedCards {
-    fn find(&self) -> Result<Vec<Found>, Absence> {
-        Ok(vec![Found { number: 0, name: "scripted card".to_owned() }])
+    fn find(&self) -> Result<Vec<FoundCard>, Absence> {
+        Ok(vec![FoundCard { number: 0, name: "scripted card".to_owned() }])
     }
 
     fn open(&self, _number: u32) -> Result<Box<dyn Card>, CardError> {
         let opening = self.openings.fetch_add(1, Ordering::Relaxed);
         let is_faulty = opening > 0 && opening <= self.faulty_openings;
-        Ok(Box::new(Scripted::new(if is_faulty { self.fault } else { Fault::None })))
+        Ok(Box::new(ScriptedCard::new(if is_faulty { self.fault } else { Fault::None })))
     }
 }

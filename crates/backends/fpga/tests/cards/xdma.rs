@@ -23,7 +23,7 @@ use super::reference;
 
 /// The server's fault.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Wrong {
+enum ServerFault {
     Nothing,
     /// The server takes packets and never answers.
     Silent,
@@ -63,7 +63,7 @@ impl Registers {
 }
 
 impl Tree {
-    fn new(name: &str, events: bool, wrong: Wrong) -> Tree {
+    fn new(name: &str, events: bool, wrong: ServerFault) -> Tree {
         let folder = std::env::temp_dir().join(format!("panoply-xdma-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(folder.join("xdma0_user"), [0; 4096]).unwrap();
@@ -126,7 +126,7 @@ struct Server {
     events: Option<File>,
     waiting: Vec<u8>,
     was_reset: bool,
-    wrong: Wrong,
+    wrong: ServerFault,
 }
 
 impl Server {
@@ -165,7 +165,7 @@ impl Server {
     }
 
     fn answer(&mut self, answer: &[u8]) {
-        if self.wrong == Wrong::Silent {
+        if self.wrong == ServerFault::Silent {
             return;
         }
         self.registers.set(PACKETS_OUT, self.registers.get(PACKETS_OUT) + 1);
@@ -173,11 +173,11 @@ impl Server {
         if self.registers.get(CONTROL) >> CONTROL_INTERRUPT_BIT & 1 == 1 {
             self.events.as_mut().unwrap().write_all(&1_u32.to_le_bytes()).unwrap();
         }
-        let given = if self.wrong == Wrong::Nothing { answer.len() } else { answer.len() / 2 };
+        let given = if self.wrong == ServerFault::Nothing { answer.len() } else { answer.len() / 2 };
         if let Some(stream) = &mut self.answers {
             stream.write_all(&answer[..given]).unwrap();
         }
-        if self.wrong == Wrong::Ends {
+        if self.wrong == ServerFault::Ends {
             self.answers = None;
         }
     }
@@ -192,7 +192,7 @@ fn the_suite_runs_through_the_nodes_by_interrupt_and_by_polling() {
         .collect();
     for (name, events, completion) in [("events", true, Completion::Interrupt), ("polled", false, Completion::Polling)]
     {
-        let tree = Tree::new(name, events, Wrong::Nothing);
+        let tree = Tree::new(name, events, ServerFault::Nothing);
         let place = Xdma::new(tree.folder.clone()).completion(completion);
         let backend = FpgaBackend::of(Api::FPGA, vec![Box::new(place)]);
         let device = backend.discover().unwrap().remove(0);
@@ -212,9 +212,9 @@ fn the_suite_runs_through_the_nodes_by_interrupt_and_by_polling() {
 #[test]
 fn a_card_that_stops_answering_is_found_out_in_time() {
     for (wrong, expected) in [
-        (Wrong::Silent, CardError::Silent { after: Duration::from_millis(150) }),
-        (Wrong::Stops, CardError::Silent { after: Duration::from_millis(150) }),
-        (Wrong::Ends, CardError::Short { expected: 808, got: 404 }),
+        (ServerFault::Silent, CardError::Silent { after: Duration::from_millis(150) }),
+        (ServerFault::Stops, CardError::Silent { after: Duration::from_millis(150) }),
+        (ServerFault::Ends, CardError::Short { expected: 808, got: 404 }),
     ] {
         for completion in [Completion::Interrupt, Completion::Polling] {
             let tree = Tree::new(&format!("{wrong:?}-{completion:?}"), true, wrong);
@@ -254,7 +254,7 @@ fn a_tree_that_lacks_something_says_what() {
 
 #[test]
 fn bitstreams_are_refused_with_what_to_do_instead() {
-    let tree = Tree::new("bitstream", false, Wrong::Nothing);
+    let tree = Tree::new("bitstream", false, ServerFault::Nothing);
     let mut card = XdmaCard::open(&tree.folder, 0, Completion::Polling).unwrap();
     let error = card.load(Path::new("some.bit")).unwrap_err();
     assert!(matches!(&error, CardError::Bitstream { reason } if reason.contains("JTAG")), "{error}");

@@ -35,7 +35,7 @@ pub struct Power {
 /// Utilisation in percent, with space as above.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
-pub struct Work {
+pub struct Utilisation {
     graphics: u32,
     memory: u32,
     media: u32,
@@ -60,19 +60,19 @@ functions! {
         amdsmi_get_processor_handle_from_bdf(address: u64, device: *mut Handle) -> c_int;
         amdsmi_get_temp_metric(device: Handle, sensor: c_int, metric: c_int, degrees: *mut i64) -> c_int;
         amdsmi_get_power_info(device: Handle, power: *mut Power) -> c_int;
-        amdsmi_get_gpu_activity(device: Handle, work: *mut Work) -> c_int;
+        amdsmi_get_gpu_activity(device: Handle, work: *mut Utilisation) -> c_int;
         amdsmi_get_gpu_total_ecc_count(device: Handle, errors: *mut Errors) -> c_int;
     }
 }
 
 /// The initialised library. It counts its users.
-struct Opened {
+struct LibraryHandle {
     functions: Functions,
     /// Held so that the functions stay loaded.
     _library: Library,
 }
 
-impl Drop for Opened {
+impl Drop for LibraryHandle {
     fn drop(&mut self) {
         // SAFETY: `open` initialised the library, and it is not used again.
         let _ = unsafe { (self.functions.amdsmi_shut_down)() };
@@ -81,7 +81,7 @@ impl Drop for Opened {
 
 /// One GPU as seen by AMD SMI.
 pub(crate) struct AmdSmi {
-    opened: Opened,
+    opened: LibraryHandle,
     device: Handle,
 }
 
@@ -92,7 +92,7 @@ impl AmdSmi {
         let (library, functions) = found.map_err(|absence| absence.to_string())?;
         // SAFETY: the flags are defined by the library.
         checked("amdsmi_init", unsafe { (functions.amdsmi_init)(GPUS) })?;
-        let (opened, mut device) = (Opened { functions, _library: library }, std::ptr::null_mut());
+        let (opened, mut device) = (LibraryHandle { functions, _library: library }, std::ptr::null_mut());
         // SAFETY: the address is a union of 64 bits, passed as one number. The call writes one
         // handle.
         let told = unsafe { (functions.amdsmi_get_processor_handle_from_bdf)(number(address), &raw mut device) };
@@ -104,10 +104,10 @@ impl AmdSmi {
     pub(crate) fn health(&self) -> Health {
         let (functions, device) = (&self.opened.functions, self.device);
         // SAFETY: the library gave the device handle. Each call writes one structure, and `Power`
-        // and `Work` are larger than the library's.
+        // and `Utilisation` are larger than the library's.
         let power: Option<Power> = asked(|power| unsafe { (functions.amdsmi_get_power_info)(device, power) });
         // SAFETY: as above.
-        let work: Option<Work> = asked(|work| unsafe { (functions.amdsmi_get_gpu_activity)(device, work) });
+        let work: Option<Utilisation> = asked(|work| unsafe { (functions.amdsmi_get_gpu_activity)(device, work) });
         let known = |number: &u32| !UNKNOWN.contains(number);
         // Newer GPUs report the current power, older ones the average.
         let watts =

@@ -11,16 +11,16 @@ use super::{amd_smi, hipblaslt, hipfft, miopen, rocblas, rocm_smi};
 use crate::sys;
 
 /// A table of functions, constants by their names, and the headers that declare them.
-struct Declared {
+struct DeclarationTable {
     functions: &'static [(&'static str, &'static [&'static str], bool)],
     numbers: &'static [(&'static str, c_int)],
     headers: &'static [&'static str],
 }
 
-const LIBRARIES: [Declared; 8] = [
-    Declared { functions: sys::Functions::DECLARED, numbers: &[], headers: &["hip/hip_runtime_api.h"] },
-    Declared { functions: sys::CompilerFunctions::DECLARED, numbers: &[], headers: &["hip/hiprtc.h"] },
-    Declared {
+const LIBRARIES: [DeclarationTable; 8] = [
+    DeclarationTable { functions: sys::Functions::DECLARED, numbers: &[], headers: &["hip/hip_runtime_api.h"] },
+    DeclarationTable { functions: sys::CompilerFunctions::DECLARED, numbers: &[], headers: &["hip/hiprtc.h"] },
+    DeclarationTable {
         functions: rocblas::Functions::DECLARED,
         numbers: rocblas::ENUMERATORS,
         headers: &[
@@ -29,15 +29,27 @@ const LIBRARIES: [Declared; 8] = [
             "rocblas/internal/rocblas-types.h",
         ],
     },
-    Declared {
+    DeclarationTable {
         functions: hipblaslt::Functions::DECLARED,
         numbers: hipblaslt::ENUMERATORS,
         headers: &["hipblaslt/hipblaslt.h", "hipblas-common/hipblas-common.h", "hip/library_types.h"],
     },
-    Declared { functions: miopen::Functions::DECLARED, numbers: miopen::ENUMERATORS, headers: &["miopen/miopen.h"] },
-    Declared { functions: hipfft::Functions::DECLARED, numbers: hipfft::ENUMERATORS, headers: &["hipfft/hipfft.h"] },
-    Declared { functions: amd_smi::Functions::DECLARED, numbers: amd_smi::ENUMERATORS, headers: &["amd_smi/amdsmi.h"] },
-    Declared {
+    DeclarationTable {
+        functions: miopen::Functions::DECLARED,
+        numbers: miopen::ENUMERATORS,
+        headers: &["miopen/miopen.h"],
+    },
+    DeclarationTable {
+        functions: hipfft::Functions::DECLARED,
+        numbers: hipfft::ENUMERATORS,
+        headers: &["hipfft/hipfft.h"],
+    },
+    DeclarationTable {
+        functions: amd_smi::Functions::DECLARED,
+        numbers: amd_smi::ENUMERATORS,
+        headers: &["amd_smi/amdsmi.h"],
+    },
+    DeclarationTable {
         functions: rocm_smi::Functions::DECLARED,
         numbers: rocm_smi::ENUMERATORS,
         headers: &["rocm_smi/rocm_smi.h"],
@@ -46,7 +58,7 @@ const LIBRARIES: [Declared; 8] = [
 
 /// How an argument is passed to a C function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Passed {
+enum ArgumentClass {
     Pointer,
     Bits32,
     Unsigned32,
@@ -100,22 +112,22 @@ const ENUMERATIONS: [&str; 19] = [
 ];
 
 /// Parses an argument in C: its type and its optional name.
-fn passed_in_c(argument: &str) -> Option<Passed> {
+fn passed_in_c(argument: &str) -> Option<ArgumentClass> {
     if argument.contains(['*', '[']) {
-        return Some(Passed::Pointer);
+        return Some(ArgumentClass::Pointer);
     }
     let is_type = |word: &&str| !["const", "enum", "struct"].contains(word) && !word.starts_with("__dparm");
     // In C++ an argument may have a default value, which is not part of its type.
     let argument = argument.split_once('=').map_or(argument, |(before, _)| before);
     let words: Vec<&str> = argument.split_whitespace().filter(is_type).collect();
     let known = |name: &str| match name {
-        "int" | "int32_t" | "rocblas_int" => Some(Passed::Bits32),
-        "uint32_t" | "unsigned int" | "unsigned" => Some(Passed::Unsigned32),
-        "int64_t" | "rocblas_stride" | "long long int" | "long long" => Some(Passed::Bits64),
+        "int" | "int32_t" | "rocblas_int" => Some(ArgumentClass::Bits32),
+        "uint32_t" | "unsigned int" | "unsigned" => Some(ArgumentClass::Unsigned32),
+        "int64_t" | "rocblas_stride" | "long long int" | "long long" => Some(ArgumentClass::Bits64),
         // The last two are an enumeration with 64-bit values and a union of 64 bits.
-        "size_t" | "uint64_t" | "rsmi_gpu_block_t" | "amdsmi_bdf_t" => Some(Passed::Unsigned64),
-        name if POINTERS.contains(&name) => Some(Passed::Pointer),
-        name if ENUMERATIONS.contains(&name) => Some(Passed::Bits32),
+        "size_t" | "uint64_t" | "rsmi_gpu_block_t" | "amdsmi_bdf_t" => Some(ArgumentClass::Unsigned64),
+        name if POINTERS.contains(&name) => Some(ArgumentClass::Pointer),
+        name if ENUMERATIONS.contains(&name) => Some(ArgumentClass::Bits32),
         _ => None,
     };
     // The longest prefix that is a type. The one word that may remain is the argument's name.
@@ -124,15 +136,15 @@ fn passed_in_c(argument: &str) -> Option<Passed> {
 }
 
 /// The same for an argument in this crate's declarations.
-fn passed_in_rust(argument: &str) -> Passed {
+fn passed_in_rust(argument: &str) -> ArgumentClass {
     match argument {
-        "c_int" | "i32" | "Status" => Passed::Bits32,
-        "c_uint" | "u32" => Passed::Unsigned32,
-        "i64" | "c_longlong" => Passed::Bits64,
-        "usize" | "u64" => Passed::Unsigned64,
+        "c_int" | "i32" | "Status" => ArgumentClass::Bits32,
+        "c_uint" | "u32" => ArgumentClass::Unsigned32,
+        "i64" | "c_longlong" => ArgumentClass::Bits64,
+        "usize" | "u64" => ArgumentClass::Unsigned64,
         pointer => {
             assert!(pointer.starts_with('*') || pointer == "Handle", "{pointer} is not known");
-            Passed::Pointer
+            ArgumentClass::Pointer
         }
     }
 }
@@ -232,7 +244,10 @@ fn a_header_is_understood() {
         "/** f(int) */\n#define g(x) x\nEXPORT int f(handle_t* h, // one\n  const uint64_t n, unsigned int flags);\nenum { A = 0x29, AB=7 };\nint call(void);",
     );
     let passed: Vec<_> = arguments(&text, "f").unwrap().into_iter().map(passed_in_c).collect();
-    assert_eq!(passed, [Some(Passed::Pointer), Some(Passed::Unsigned64), Some(Passed::Unsigned32)]);
+    assert_eq!(
+        passed,
+        [Some(ArgumentClass::Pointer), Some(ArgumentClass::Unsigned64), Some(ArgumentClass::Unsigned32)]
+    );
     assert_eq!(arguments(&text, "call"), Some(Vec::new()));
     assert_eq!((arguments(&text, "g"), arguments(&text, "al")), (None, None));
     assert_eq!((number(&text, "A"), number(&text, "AB"), number(&text, "B")), (Some(0x29), Some(7), None));

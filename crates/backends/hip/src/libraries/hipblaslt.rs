@@ -77,7 +77,7 @@ pub struct Algorithm {
 /// A recommended algorithm, with space for fields that newer versions may add.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
-pub struct Recommended {
+pub struct RecommendedAlgorithm {
     algorithm: Algorithm,
     workspace_bytes: usize,
     state: c_int,
@@ -101,22 +101,22 @@ functions! {
         hipblasLtMatmulPreferenceCreate(preference: *mut Handle) -> c_int;
         hipblasLtMatmulPreferenceDestroy(preference: Handle) -> c_int;
         hipblasLtMatmulPreferenceSetAttribute(preference: Handle, which: c_int, value: *const c_void, bytes: usize) -> c_int;
-        hipblasLtMatmulAlgoGetHeuristic(handle: Handle, product: Handle, a: Handle, b: Handle, c: Handle, d: Handle, preference: Handle, wanted: c_int, found: *mut Recommended, count: *mut c_int) -> c_int;
+        hipblasLtMatmulAlgoGetHeuristic(handle: Handle, product: Handle, a: Handle, b: Handle, c: Handle, d: Handle, preference: Handle, wanted: c_int, found: *mut RecommendedAlgorithm, count: *mut c_int) -> c_int;
         hipblasLtMatmul(handle: Handle, product: Handle, alpha: *const c_void, a: *const c_void, a_layout: Handle, b: *const c_void, b_layout: Handle, beta: *const c_void, c: *const c_void, c_layout: Handle, d: *mut c_void, d_layout: Handle, algorithm: *const Algorithm, workspace: *mut c_void, workspace_bytes: usize, stream: Handle) -> c_int;
     }
 }
 
 /// A problem, its epilogue, and whether C is added.
-type Key = (ProductProblem, Epilogue, bool);
+type PlanKey = (ProductProblem, Epilogue, bool);
 
 /// The library on the engine's stream.
 pub(crate) struct HipBlasLt {
-    opened: Rc<Opened>,
-    plans: KeptPlans<Key, Plan>,
+    opened: Rc<LibraryHandle>,
+    plans: KeptPlans<PlanKey, BlasLtPlan>,
 }
 
 /// The library's handle, shared by all plans.
-struct Opened {
+struct LibraryHandle {
     device: DeviceId,
     stream: Handle,
     handle: Handle,
@@ -126,8 +126,8 @@ struct Opened {
 }
 
 /// An algorithm for a problem, with its descriptors.
-struct Plan {
-    opened: Rc<Opened>,
+struct BlasLtPlan {
+    opened: Rc<LibraryHandle>,
     product: Handle,
     /// Layouts of the library's first and second operands, and of C and D, which share one.
     layouts: [Handle; 3],
@@ -143,7 +143,7 @@ impl HipBlasLt {
         let mut handle = null_mut();
         // SAFETY: the call writes one handle.
         checked(unsafe { (functions.hipblasLtCreate)(&raw mut handle) })?;
-        let opened = Opened { device, stream, handle, functions, _library: library };
+        let opened = LibraryHandle { device, stream, handle, functions, _library: library };
         let mut version = 0;
         // SAFETY: the handle was just created. The call writes one number.
         checked(unsafe { (functions.hipblasLtGetVersion)(handle, &raw mut version) })?;
@@ -154,7 +154,7 @@ impl HipBlasLt {
     }
 }
 
-impl Drop for Opened {
+impl Drop for LibraryHandle {
     fn drop(&mut self) {
         // SAFETY: `open` created the handle. It is destroyed once, after the last plan.
         let _ = unsafe { (self.functions.hipblasLtDestroy)(self.handle) };
@@ -164,12 +164,12 @@ impl Drop for Opened {
 impl Products for HipBlasLt {
     fn plan(&self, problem: &ProductProblem, epilogue: Epilogue, has_c: bool) -> Option<Rc<dyn ProductPlan>> {
         let key = (*problem, epilogue, has_c);
-        let plan = self.plans.get(key, || Plan::new(&self.opened, problem, epilogue));
+        let plan = self.plans.get(key, || BlasLtPlan::new(&self.opened, problem, epilogue));
         plan.map(|plan| plan as Rc<dyn ProductPlan>)
     }
 }
 
-impl ProductPlan for Plan {
+impl ProductPlan for BlasLtPlan {
     fn workspace_bytes(&self) -> usize {
         self.workspace_bytes
     }
@@ -186,10 +186,10 @@ impl ProductPlan for Plan {
     }
 }
 
-impl Plan {
+impl BlasLtPlan {
     /// Returns `None` if the library has no such product, or might compute it differently: how its
     /// relu treats NaN is unknown.
-    fn new(opened: &Rc<Opened>, problem: &ProductProblem, epilogue: Epilogue) -> Option<Plan> {
+    fn new(opened: &Rc<LibraryHandle>, problem: &ProductProblem, epilogue: Epilogue) -> Option<BlasLtPlan> {
         let (dtype, output) = (data_type(problem.dtype)?, data_type(problem.output)?);
         let follows = match epilogue {
             Epilogue::None => EPILOGUE_NONE,
@@ -197,7 +197,7 @@ impl Plan {
             Epilogue::Relu | Epilogue::ReluBias => return None,
         };
         let none = null_mut();
-        let mut plan = Plan {
+        let mut plan = BlasLtPlan {
             opened: Rc::clone(opened),
             product: none,
             layouts: [none; 3],
@@ -244,7 +244,7 @@ impl Plan {
             let set = functions.hipblasLtMatmulPreferenceSetAttribute;
             set(preference, PREFERENCE_WORKSPACE_BYTES, (&raw const bytes).cast(), size_of::<u64>())
         });
-        let (mut found, mut count) = (Recommended::default(), 0);
+        let (mut found, mut count) = (RecommendedAlgorithm::default(), 0);
         let [first, second, output] = self.layouts;
         let asked = set.and_then(|()| {
             // SAFETY: every descriptor is alive. `found` has space for the one requested
@@ -320,7 +320,7 @@ impl Plan {
     }
 }
 
-impl Drop for Plan {
+impl Drop for BlasLtPlan {
     fn drop(&mut self) {
         let functions = &self.opened.functions;
         for layout in self.layouts.into_iter().filter(|layout| !layout.is_null()) {
@@ -346,7 +346,7 @@ fn data_type(dtype: DType) -> Option<c_int> {
 
 /// Describes our matrix in column-major terms: our contiguous rows are the library's columns.
 fn layout(
-    opened: &Opened,
+    opened: &LibraryHandle,
     dtype: c_int,
     matrix: &Matrix,
     [rows, columns]: [usize; 2],

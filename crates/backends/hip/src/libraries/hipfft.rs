@@ -61,20 +61,20 @@ functions! {
 }
 
 /// The length of a line, the number of lines, the kind, and whether the elements are f64.
-type Key = (usize, usize, TransformKind, bool);
+type PlanKey = (usize, usize, TransformKind, bool);
 
 /// The library on the engine's stream.
 pub(crate) struct HipFft {
     device: DeviceId,
     stream: Handle,
     functions: Functions,
-    plans: KeptPlans<Key, Plan>,
+    plans: KeptPlans<PlanKey, FftPlan>,
     /// Held so that the functions stay loaded. Dropped last.
     _library: Rc<Library>,
 }
 
 /// A transform of a batch of lines.
-pub(crate) struct Plan {
+pub(crate) struct FftPlan {
     workspace_bytes: usize,
     device: DeviceId,
     functions: Functions,
@@ -92,8 +92,8 @@ impl HipFft {
         Ok(HipFft { device, stream, functions, plans: KeptPlans::new(PLANS_MAX), _library: Rc::new(library) })
     }
 
-    fn plan_of(&self, key: Key) -> Option<Rc<dyn TransformPlan>> {
-        let plan = self.plans.get(key, || Plan::new(self, key).ok());
+    fn plan_of(&self, key: PlanKey) -> Option<Rc<dyn TransformPlan>> {
+        let plan = self.plans.get(key, || FftPlan::new(self, key).ok());
         plan.map(|plan| plan as Rc<dyn TransformPlan>)
     }
 }
@@ -108,7 +108,7 @@ impl Transforms for HipFft {
     }
 }
 
-impl TransformPlan for Plan {
+impl TransformPlan for FftPlan {
     fn workspace_bytes(&self) -> usize {
         self.workspace_bytes
     }
@@ -136,13 +136,13 @@ impl TransformPlan for Plan {
     }
 }
 
-impl Plan {
-    fn new(library: &HipFft, (len, lines, kind, is_wide): Key) -> Result<Plan, String> {
+impl FftPlan {
+    fn new(library: &HipFft, (len, lines, kind, is_wide): PlanKey) -> Result<FftPlan, String> {
         let HipFft { device, stream, functions, .. } = *library;
         let mut handle = null_mut();
         // SAFETY: the call writes one handle.
         checked(unsafe { (functions.hipfftCreate)(&raw mut handle) })?;
-        let mut plan = Plan {
+        let mut plan = FftPlan {
             workspace_bytes: 0,
             device,
             functions,
@@ -178,7 +178,7 @@ impl Plan {
     }
 }
 
-impl Drop for Plan {
+impl Drop for FftPlan {
     fn drop(&mut self) {
         // SAFETY: the handle was created for this plan and is destroyed once.
         let _ = unsafe { (self.functions.hipfftDestroy)(self.handle) };

@@ -75,12 +75,12 @@ functions! {
 
 /// The library on the engine's stream.
 pub(crate) struct MiOpen {
-    opened: Rc<Opened>,
+    opened: Rc<LibraryHandle>,
     choices: RefCell<HashMap<ConvolutionProblem, Option<Rc<dyn ConvolutionPlan>>>>,
 }
 
 /// The library's handle, shared by all plans.
-struct Opened {
+struct LibraryHandle {
     functions: Functions,
     handle: Handle,
     /// Held so that the functions stay loaded.
@@ -96,12 +96,12 @@ impl MiOpen {
         // SAFETY: the call writes one handle. The stream is the engine's, which outlives the
         // library's handle.
         checked(unsafe { (functions.miopenCreateWithStream)(&raw mut handle, stream) })?;
-        let opened = Rc::new(Opened { functions, handle, _library: library });
+        let opened = Rc::new(LibraryHandle { functions, handle, _library: library });
         Ok(MiOpen { opened, choices: RefCell::default() })
     }
 }
 
-impl Drop for Opened {
+impl Drop for LibraryHandle {
     fn drop(&mut self) {
         // SAFETY: `open` created the handle. It is destroyed once, after the last plan.
         let _ = unsafe { (self.functions.miopenDestroy)(self.handle) };
@@ -110,9 +110,10 @@ impl Drop for Opened {
 
 impl Convolutions for MiOpen {
     fn plans(&self, problem: &ConvolutionProblem) -> Result<Vec<Rc<dyn ConvolutionPlan>>, String> {
-        let described = Rc::new(Described::new(&self.opened, problem)?);
+        let described = Rc::new(ProblemDescriptors::new(&self.opened, problem)?);
         let solutions = described.solutions()?;
-        let plan = |solution| Rc::new(Plan { described: Rc::clone(&described), solution }) as Rc<dyn ConvolutionPlan>;
+        let plan =
+            |solution| Rc::new(SolutionPlan { described: Rc::clone(&described), solution }) as Rc<dyn ConvolutionPlan>;
         // A solution that does not compile is skipped.
         let plans = solutions.into_iter().filter(|solution| described.compile(solution.number).is_ok()).map(plan);
         Ok(plans.collect())
@@ -132,12 +133,12 @@ impl Convolutions for MiOpen {
 }
 
 /// One solution of one problem.
-struct Plan {
-    described: Rc<Described>,
+struct SolutionPlan {
+    described: Rc<ProblemDescriptors>,
     solution: Solution,
 }
 
-impl ConvolutionPlan for Plan {
+impl ConvolutionPlan for SolutionPlan {
     fn problem(&self) -> &ConvolutionProblem {
         &self.described.problem
     }
@@ -156,18 +157,18 @@ impl ConvolutionPlan for Plan {
 }
 
 /// A problem as descriptors of the library.
-struct Described {
+struct ProblemDescriptors {
     problem: ConvolutionProblem,
     input: Handle,
     weights: Handle,
     output: Handle,
     bias: Handle,
     convolution: Handle,
-    opened: Rc<Opened>,
+    opened: Rc<LibraryHandle>,
 }
 
-impl Described {
-    fn new(opened: &Rc<Opened>, problem: &ConvolutionProblem) -> Result<Described, String> {
+impl ProblemDescriptors {
+    fn new(opened: &Rc<LibraryHandle>, problem: &ConvolutionProblem) -> Result<ProblemDescriptors, String> {
         let [before, after] = problem.padding;
         if before != after {
             return Err("MIOpen pads both sides alike".to_owned());
@@ -182,7 +183,7 @@ impl Described {
             return Err("MIOpen adds no bias to bf16".to_owned());
         }
         let none = null_mut();
-        let mut described = Described {
+        let mut described = ProblemDescriptors {
             problem: *problem,
             input: none,
             weights: none,
@@ -274,7 +275,7 @@ impl Described {
     }
 }
 
-impl Drop for Described {
+impl Drop for ProblemDescriptors {
     fn drop(&mut self) {
         let functions = &self.opened.functions;
         for tensor in [self.input, self.weights, self.output, self.bias].into_iter().filter(|one| !one.is_null()) {
@@ -289,7 +290,7 @@ impl Drop for Described {
 }
 
 /// Creates the descriptor of a contiguous tensor, channels-first (NCHW) or channels-last (NHWC).
-fn tensor(opened: &Opened, dtype: c_int, sizes: [i64; 4], channels_last: bool) -> Result<Handle, String> {
+fn tensor(opened: &LibraryHandle, dtype: c_int, sizes: [i64; 4], channels_last: bool) -> Result<Handle, String> {
     let [batch, channels, height, width] = narrow(sizes)?;
     let whole = i64::from(channels) * i64::from(height) * i64::from(width);
     let whole = c_int::try_from(whole).map_err(|_| too_large())?;
@@ -308,7 +309,7 @@ fn tensor(opened: &Opened, dtype: c_int, sizes: [i64; 4], channels_last: bool) -
     })
 }
 
-fn convolution(opened: &Opened, problem: &ConvolutionProblem) -> Result<Handle, String> {
+fn convolution(opened: &LibraryHandle, problem: &ConvolutionProblem) -> Result<Handle, String> {
     let ConvolutionProblem { input, weights, stride, dilation, padding, .. } = *problem;
     let [padding, stride, dilation] = [narrow(padding[0])?, narrow(stride)?, narrow(dilation)?];
     let [groups] = narrow([input[1].checked_div(weights[1]).unwrap_or(0)])?;

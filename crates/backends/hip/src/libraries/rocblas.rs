@@ -49,7 +49,7 @@ functions! {
 }
 
 /// The library's handle on the engine's stream.
-struct Opened {
+struct LibraryHandle {
     device: DeviceId,
     handle: Handle,
     functions: Functions,
@@ -57,7 +57,7 @@ struct Opened {
     _library: Library,
 }
 
-impl Drop for Opened {
+impl Drop for LibraryHandle {
     fn drop(&mut self) {
         // SAFETY: `open` created the handle, and it is not used again.
         let _ = unsafe { (self.functions.rocblas_destroy_handle)(self.handle) };
@@ -66,12 +66,12 @@ impl Drop for Opened {
 
 /// The library on the engine's stream.
 pub(crate) struct RocBlas {
-    opened: Rc<Opened>,
+    opened: Rc<LibraryHandle>,
 }
 
 /// A product that the library supports, described by its own constants.
-struct Plan {
-    opened: Rc<Opened>,
+struct BlasPlan {
+    opened: Rc<LibraryHandle>,
     dtype: DType,
     /// Data types of the operands, of C and D, and of the computation.
     types: [c_int; 3],
@@ -90,7 +90,7 @@ impl RocBlas {
         let mut handle = null_mut();
         // SAFETY: the call writes one handle.
         checked(unsafe { (functions.rocblas_create_handle)(&raw mut handle) })?;
-        let opened = Rc::new(Opened { device, handle, functions, _library: library });
+        let opened = Rc::new(LibraryHandle { device, handle, functions, _library: library });
         // SAFETY: the handle was just created. The stream belongs to the driver, which drops this
         // handle first.
         checked(unsafe { (functions.rocblas_set_stream)(handle, stream) })?;
@@ -106,7 +106,7 @@ impl Products for RocBlas {
         let ProductProblem { m, n, k, batches, a, b, dtype, .. } = *problem;
         let sizes = [small(n)?, small(m)?, small(k)?, small(batches)?];
         let operands = [operand(&b, [k, n])?, operand(&a, [m, k])?];
-        Some(Rc::new(Plan { opened: Rc::clone(&self.opened), dtype, types, sizes, operands }))
+        Some(Rc::new(BlasPlan { opened: Rc::clone(&self.opened), dtype, types, sizes, operands }))
     }
 }
 
@@ -135,7 +135,7 @@ fn operand(matrix: &Matrix, [rows, columns]: [usize; 2]) -> Option<(c_int, c_int
     (usize::try_from(step).ok()? >= contiguous.max(1)).then_some((way, step, matrix.batch_step))
 }
 
-impl ProductPlan for Plan {
+impl ProductPlan for BlasPlan {
     fn workspace_bytes(&self) -> usize {
         0
     }
@@ -152,7 +152,7 @@ impl ProductPlan for Plan {
     }
 }
 
-impl Plan {
+impl BlasPlan {
     fn queue(&self, factors: [f32; 2], addresses: [Address; 4]) -> c_int {
         let [n, m, k, batches] = self.sizes;
         let [(first, b_step, b_batch), (second, a_step, a_batch)] = self.operands;

@@ -44,13 +44,13 @@ functions! {
 }
 
 /// The initialised library. It counts its users.
-struct Opened {
+struct LibraryHandle {
     functions: Functions,
     /// Held so that the functions stay loaded.
     _library: Library,
 }
 
-impl Drop for Opened {
+impl Drop for LibraryHandle {
     fn drop(&mut self) {
         // SAFETY: `open` initialised the library, and it is not used again.
         let _ = unsafe { (self.functions.rsmi_shut_down)() };
@@ -59,7 +59,7 @@ impl Drop for Opened {
 
 /// One GPU as seen by ROCm SMI.
 pub(crate) struct RocmSmi {
-    opened: Opened,
+    opened: LibraryHandle,
     device: u32,
 }
 
@@ -70,7 +70,7 @@ impl RocmSmi {
         let (library, functions) = found.map_err(|absence| absence.to_string())?;
         // SAFETY: no flags are set.
         checked("rsmi_init", unsafe { (functions.rsmi_init)(0) })?;
-        let (opened, mut count) = (Opened { functions, _library: library }, 0);
+        let (opened, mut count) = (LibraryHandle { functions, _library: library }, 0);
         // SAFETY: the call writes one number.
         checked("rsmi_num_monitor_devices", unsafe { (functions.rsmi_num_monitor_devices)(&raw mut count) })?;
         let is_it = |device: &u32| {

@@ -4,12 +4,12 @@ use std::ffi::{c_int, c_void};
 use std::sync::{Arc, OnceLock};
 
 use crate::cuda::Cuda;
-use crate::emulated::Emulated;
+use crate::emulated::EmulatedDevices;
 
 /// A handle to any object.
 pub type Handle = *mut c_void;
 /// A value or a `hipError_t`.
-pub type Answer<T = ()> = Result<T, c_int>;
+pub type HipResult<T = ()> = Result<T, c_int>;
 
 pub const INVALID_VALUE: c_int = 1;
 pub const OUT_OF_MEMORY: c_int = 2;
@@ -29,11 +29,11 @@ pub const ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK: c_int = 74;
 pub const ATTRIBUTE_WARP_SIZE: c_int = 87;
 
 /// A loop that one of the vendor's libraries queues on a stream.
-pub type Work = Arc<dyn Fn()>;
+pub type StreamWork = Arc<dyn Fn()>;
 
 /// The direction of a copy.
 #[derive(Clone, Copy)]
-pub enum Way {
+pub enum CopyDirection {
     ToDevice,
     ToHost,
     Within,
@@ -49,48 +49,55 @@ pub struct Size {
 
 /// An implementation of HIP. All handles that it receives were created by it.
 pub trait Device: Send + Sync {
-    fn count(&self) -> Answer<c_int>;
-    fn select(&self, device: c_int) -> Answer;
-    fn name(&self, device: c_int) -> Answer<String>;
-    fn architecture(&self, device: c_int) -> Answer<String>;
-    fn total_bytes(&self, device: c_int) -> Answer<usize>;
-    fn attribute(&self, device: c_int, which: c_int) -> Answer<c_int>;
+    fn count(&self) -> HipResult<c_int>;
+    fn select(&self, device: c_int) -> HipResult;
+    fn name(&self, device: c_int) -> HipResult<String>;
+    fn architecture(&self, device: c_int) -> HipResult<String>;
+    fn total_bytes(&self, device: c_int) -> HipResult<usize>;
+    fn attribute(&self, device: c_int, which: c_int) -> HipResult<c_int>;
     /// A number that changes whenever compiled code may change. Caches of compiled kernels depend
     /// on it.
     fn revision(&self) -> u32;
-    fn can_reach(&self, device: c_int, peer: c_int) -> Answer<bool>;
-    fn reach(&self, peer: c_int) -> Answer;
+    fn can_reach(&self, device: c_int, peer: c_int) -> HipResult<bool>;
+    fn reach(&self, peer: c_int) -> HipResult;
 
-    fn allocate(&self, bytes: usize) -> Answer<Handle>;
-    fn free(&self, address: Handle) -> Answer;
-    fn memory(&self) -> Answer<(usize, usize)>;
-    fn pin(&self, start: Handle, bytes: usize) -> Answer;
-    fn unpin(&self, start: Handle) -> Answer;
-    fn pinned_address(&self, host: Handle) -> Answer<Handle>;
-    unsafe fn copy(&self, way: Way, target: Handle, source: Handle, bytes: usize, stream: Handle) -> Answer;
-    unsafe fn fill(&self, target: Handle, byte: u8, bytes: usize, stream: Handle) -> Answer;
+    fn allocate(&self, bytes: usize) -> HipResult<Handle>;
+    fn free(&self, address: Handle) -> HipResult;
+    fn memory(&self) -> HipResult<(usize, usize)>;
+    fn pin(&self, start: Handle, bytes: usize) -> HipResult;
+    fn unpin(&self, start: Handle) -> HipResult;
+    fn pinned_address(&self, host: Handle) -> HipResult<Handle>;
+    unsafe fn copy(
+        &self,
+        way: CopyDirection,
+        target: Handle,
+        source: Handle,
+        bytes: usize,
+        stream: Handle,
+    ) -> HipResult;
+    unsafe fn fill(&self, target: Handle, byte: u8, bytes: usize, stream: Handle) -> HipResult;
 
-    fn stream(&self) -> Answer<Handle>;
-    unsafe fn destroy_stream(&self, stream: Handle) -> Answer;
-    unsafe fn synchronize(&self, stream: Handle) -> Answer;
-    unsafe fn wait(&self, stream: Handle, event: Handle) -> Answer;
-    unsafe fn begin_capture(&self, stream: Handle) -> Answer;
-    unsafe fn end_capture(&self, stream: Handle) -> Answer<Handle>;
-    unsafe fn instantiate(&self, graph: Handle) -> Answer<Handle>;
-    unsafe fn destroy_graph(&self, graph: Handle) -> Answer;
-    unsafe fn replay(&self, made: Handle, stream: Handle) -> Answer;
-    unsafe fn release(&self, made: Handle) -> Answer;
+    fn stream(&self) -> HipResult<Handle>;
+    unsafe fn destroy_stream(&self, stream: Handle) -> HipResult;
+    unsafe fn synchronize(&self, stream: Handle) -> HipResult;
+    unsafe fn wait(&self, stream: Handle, event: Handle) -> HipResult;
+    unsafe fn begin_capture(&self, stream: Handle) -> HipResult;
+    unsafe fn end_capture(&self, stream: Handle) -> HipResult<Handle>;
+    unsafe fn instantiate(&self, graph: Handle) -> HipResult<Handle>;
+    unsafe fn destroy_graph(&self, graph: Handle) -> HipResult;
+    unsafe fn replay(&self, made: Handle, stream: Handle) -> HipResult;
+    unsafe fn release(&self, made: Handle) -> HipResult;
 
-    fn event(&self) -> Answer<Handle>;
-    unsafe fn destroy_event(&self, event: Handle) -> Answer;
-    unsafe fn record(&self, event: Handle, stream: Handle) -> Answer;
-    unsafe fn query(&self, event: Handle) -> Answer;
-    unsafe fn elapsed_ms(&self, start: Handle, stop: Handle) -> Answer<f32>;
+    fn event(&self) -> HipResult<Handle>;
+    unsafe fn destroy_event(&self, event: Handle) -> HipResult;
+    unsafe fn record(&self, event: Handle, stream: Handle) -> HipResult;
+    unsafe fn query(&self, event: Handle) -> HipResult;
+    unsafe fn elapsed_ms(&self, start: Handle, stop: Handle) -> HipResult<f32>;
 
-    unsafe fn load(&self, image: *const c_void) -> Answer<Handle>;
-    unsafe fn unload(&self, module: Handle) -> Answer;
-    unsafe fn function(&self, module: Handle, name: &str) -> Answer<Handle>;
-    unsafe fn launch(&self, function: Handle, size: Size, arguments: *mut Handle, stream: Handle) -> Answer;
+    unsafe fn load(&self, image: *const c_void) -> HipResult<Handle>;
+    unsafe fn unload(&self, module: Handle) -> HipResult;
+    unsafe fn function(&self, module: Handle, name: &str) -> HipResult<Handle>;
+    unsafe fn launch(&self, function: Handle, size: Size, arguments: *mut Handle, stream: Handle) -> HipResult;
 
     /// Compiles HIP source for an architecture. The error is the compiler's log.
     fn compile(&self, source: &str, architecture: &str) -> Result<Vec<u8>, String>;
@@ -99,7 +106,7 @@ pub trait Device: Send + Sync {
     /// loops.
     fn is_host(&self) -> bool;
     /// Queues such a loop on a stream.
-    unsafe fn queue(&self, stream: Handle, work: Work) -> Answer;
+    unsafe fn queue(&self, stream: Handle, work: StreamWork) -> HipResult;
 }
 
 /// The device of this process: CUDA if `PANOPLY_HIP_TEST` is `cuda`, otherwise the emulated device.
@@ -107,6 +114,6 @@ pub fn device() -> &'static dyn Device {
     static DEVICE: OnceLock<Box<dyn Device>> = OnceLock::new();
     &**DEVICE.get_or_init(|| {
         let is_cuda = std::env::var("PANOPLY_HIP_TEST").is_ok_and(|wanted| wanted == "cuda");
-        if is_cuda { Box::new(Cuda) } else { Box::new(Emulated::default()) }
+        if is_cuda { Box::new(Cuda) } else { Box::new(EmulatedDevices::default()) }
     })
 }

@@ -20,8 +20,8 @@ use panoply_kernels::c::EMULATION;
 use crate::device::{
     ATTRIBUTE_INTEGRATED, ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK, ATTRIBUTE_MAX_THREADS_PER_BLOCK,
     ATTRIBUTE_MULTIPROCESSOR_COUNT, ATTRIBUTE_PCI_BUS_ID, ATTRIBUTE_PCI_DEVICE_ID, ATTRIBUTE_PCI_DOMAIN_ID,
-    ATTRIBUTE_WARP_SIZE, Answer, Device, Handle, INVALID_DEVICE, INVALID_IMAGE, INVALID_VALUE, LAUNCH_FAILURE,
-    NOT_FOUND, OUT_OF_MEMORY, Size, Way, Work,
+    ATTRIBUTE_WARP_SIZE, CopyDirection, Device, Handle, HipResult, INVALID_DEVICE, INVALID_IMAGE, INVALID_VALUE,
+    LAUNCH_FAILURE, NOT_FOUND, OUT_OF_MEMORY, Size, StreamWork,
 };
 use crate::trouble;
 
@@ -46,7 +46,7 @@ type SizesFunction = unsafe extern "C" fn(*mut u32) -> u32;
 
 /// All emulated devices of the process.
 #[derive(Default)]
-pub struct Emulated {
+pub struct EmulatedDevices {
     blocks: Mutex<BTreeMap<usize, Layout>>,
     pinned: Mutex<BTreeMap<usize, usize>>,
     /// Only one kernel runs at a time, because kernels install signal handlers.
@@ -57,15 +57,15 @@ pub struct Emulated {
 /// A stream runs its work immediately, or records it during a capture.
 #[derive(Default)]
 struct Stream {
-    recording: Option<Vec<Recorded>>,
+    recording: Option<Vec<RecordedCommand>>,
 }
 
 #[derive(Clone)]
-enum Recorded {
+enum RecordedCommand {
     Launch { function: Handle, size: Size, arguments: Vec<Vec<u64>> },
     Copy { target: Handle, source: Handle, bytes: usize },
     Fill { target: Handle, byte: u8, bytes: usize },
-    Work(Work),
+    Work(StreamWork),
 }
 
 thread_local! {
@@ -103,7 +103,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// The object behind a handle.
-unsafe fn of<'a, T>(handle: Handle) -> Answer<&'a mut T> {
+unsafe fn of<'a, T>(handle: Handle) -> HipResult<&'a mut T> {
     // SAFETY: this module created the handle with type `T`. One thread at a time uses it until it
     // is destroyed.
     unsafe { handle.cast::<T>().as_mut() }.ok_or(INVALID_VALUE)
@@ -113,7 +113,7 @@ fn handle_to<T>(value: T) -> Handle {
     Box::into_raw(Box::new(value)).cast()
 }
 
-unsafe fn destroy<T>(handle: Handle) -> Answer {
+unsafe fn destroy<T>(handle: Handle) -> HipResult {
     if handle.is_null() {
         return Err(INVALID_VALUE);
     }
@@ -122,8 +122,8 @@ unsafe fn destroy<T>(handle: Handle) -> Answer {
     Ok(())
 }
 
-impl Emulated {
-    fn known(&self, device: c_int) -> Answer {
+impl EmulatedDevices {
+    fn known(&self, device: c_int) -> HipResult {
         if (0..trouble::devices()).contains(&device) { Ok(()) } else { Err(INVALID_DEVICE) }
     }
 
@@ -132,7 +132,7 @@ impl Emulated {
     }
 
     /// Records an operation if the stream is being captured. Returns whether it did.
-    unsafe fn records(&self, stream: Handle, one: impl FnOnce() -> Recorded) -> Answer<bool> {
+    unsafe fn records(&self, stream: Handle, one: impl FnOnce() -> RecordedCommand) -> HipResult<bool> {
         // SAFETY: the caller passes a stream.
         let stream = unsafe { of::<Stream>(stream) }?;
         match &mut stream.recording {
@@ -143,7 +143,7 @@ impl Emulated {
     }
 
     /// Detects kernels that wrote past the end of an allocation.
-    fn check_guards(&self) -> Answer {
+    fn check_guards(&self) -> HipResult {
         for (address, layout) in &*lock(&self.blocks) {
             let guard = (address + layout.size() - GUARD_BYTES) as *const u8;
             // SAFETY: the guard is the end of a live allocation with this layout.
@@ -156,7 +156,7 @@ impl Emulated {
         Ok(())
     }
 
-    unsafe fn run(&self, function: &Function, size: Size, arguments: *mut Handle) -> Answer {
+    unsafe fn run(&self, function: &Function, size: Size, arguments: *mut Handle) -> HipResult {
         if size.grid.contains(&0) || size.block.contains(&0) || size.shared_bytes > SHARED_BYTES as u32 {
             return Err(INVALID_VALUE);
         }
@@ -186,31 +186,31 @@ impl Emulated {
     }
 }
 
-impl Device for Emulated {
-    fn count(&self) -> Answer<c_int> {
+impl Device for EmulatedDevices {
+    fn count(&self) -> HipResult<c_int> {
         Ok(trouble::devices())
     }
 
-    fn select(&self, device: c_int) -> Answer {
+    fn select(&self, device: c_int) -> HipResult {
         self.known(device)
     }
 
-    fn name(&self, device: c_int) -> Answer<String> {
+    fn name(&self, device: c_int) -> HipResult<String> {
         self.known(device)?;
         Ok("simulated AMD GPU (kernels compiled for the host)".to_owned())
     }
 
-    fn architecture(&self, device: c_int) -> Answer<String> {
+    fn architecture(&self, device: c_int) -> HipResult<String> {
         self.known(device)?;
         Ok(trouble::architecture())
     }
 
-    fn total_bytes(&self, device: c_int) -> Answer<usize> {
+    fn total_bytes(&self, device: c_int) -> HipResult<usize> {
         self.known(device)?;
         Ok(MEMORY_BYTES)
     }
 
-    fn attribute(&self, device: c_int, which: c_int) -> Answer<c_int> {
+    fn attribute(&self, device: c_int, which: c_int) -> HipResult<c_int> {
         self.known(device)?;
         // From gfx10 on warps have 32 lanes.
         let is_wide = trouble::architecture().starts_with("gfx9");
@@ -240,17 +240,17 @@ impl Device for Emulated {
         hasher.finish() as u32
     }
 
-    fn can_reach(&self, device: c_int, peer: c_int) -> Answer<bool> {
+    fn can_reach(&self, device: c_int, peer: c_int) -> HipResult<bool> {
         self.known(device)?;
         self.known(peer)?;
         Ok(device != peer)
     }
 
-    fn reach(&self, peer: c_int) -> Answer {
+    fn reach(&self, peer: c_int) -> HipResult {
         self.known(peer)
     }
 
-    fn allocate(&self, bytes: usize) -> Answer<Handle> {
+    fn allocate(&self, bytes: usize) -> HipResult<Handle> {
         if bytes == 0 || bytes > MEMORY_BYTES - self.used_bytes().min(MEMORY_BYTES) {
             return Err(OUT_OF_MEMORY);
         }
@@ -270,132 +270,139 @@ impl Device for Emulated {
         Ok(start.cast())
     }
 
-    fn free(&self, address: Handle) -> Answer {
+    fn free(&self, address: Handle) -> HipResult {
         let layout = lock(&self.blocks).remove(&(address as usize)).ok_or(INVALID_VALUE)?;
         // SAFETY: allocated with this layout, and just removed from the table.
         unsafe { dealloc(address.cast(), layout) };
         Ok(())
     }
 
-    fn memory(&self) -> Answer<(usize, usize)> {
+    fn memory(&self) -> HipResult<(usize, usize)> {
         Ok((MEMORY_BYTES - self.used_bytes(), MEMORY_BYTES))
     }
 
-    fn pin(&self, start: Handle, bytes: usize) -> Answer {
+    fn pin(&self, start: Handle, bytes: usize) -> HipResult {
         lock(&self.pinned).insert(start as usize, bytes);
         Ok(())
     }
 
-    fn unpin(&self, start: Handle) -> Answer {
+    fn unpin(&self, start: Handle) -> HipResult {
         lock(&self.pinned).remove(&(start as usize)).map(drop).ok_or(INVALID_VALUE)
     }
 
-    fn pinned_address(&self, host: Handle) -> Answer<Handle> {
+    fn pinned_address(&self, host: Handle) -> HipResult<Handle> {
         let pinned = lock(&self.pinned);
         let before = pinned.range(..=host as usize).next_back();
         let is_in = before.is_some_and(|(start, bytes)| (host as usize) < start + bytes);
         if is_in { Ok(host) } else { Err(INVALID_VALUE) }
     }
 
-    unsafe fn copy(&self, _way: Way, target: Handle, source: Handle, bytes: usize, stream: Handle) -> Answer {
+    unsafe fn copy(
+        &self,
+        _way: CopyDirection,
+        target: Handle,
+        source: Handle,
+        bytes: usize,
+        stream: Handle,
+    ) -> HipResult {
         // SAFETY: the caller passes a stream, and vouches for both ranges. The device's memory is
         // the host's.
         unsafe {
-            if !self.records(stream, || Recorded::Copy { target, source, bytes })? {
+            if !self.records(stream, || RecordedCommand::Copy { target, source, bytes })? {
                 std::ptr::copy(source.cast::<u8>(), target.cast::<u8>(), bytes);
             }
         }
         Ok(())
     }
 
-    unsafe fn fill(&self, target: Handle, byte: u8, bytes: usize, stream: Handle) -> Answer {
+    unsafe fn fill(&self, target: Handle, byte: u8, bytes: usize, stream: Handle) -> HipResult {
         // SAFETY: as above.
         unsafe {
-            if !self.records(stream, || Recorded::Fill { target, byte, bytes })? {
+            if !self.records(stream, || RecordedCommand::Fill { target, byte, bytes })? {
                 target.cast::<u8>().write_bytes(byte, bytes);
             }
         }
         Ok(())
     }
 
-    fn stream(&self) -> Answer<Handle> {
+    fn stream(&self) -> HipResult<Handle> {
         Ok(handle_to(Stream::default()))
     }
 
-    unsafe fn destroy_stream(&self, stream: Handle) -> Answer {
+    unsafe fn destroy_stream(&self, stream: Handle) -> HipResult {
         // SAFETY: the caller passes a stream and does not use it again.
         unsafe { destroy::<Stream>(stream) }
     }
 
-    unsafe fn synchronize(&self, stream: Handle) -> Answer {
+    unsafe fn synchronize(&self, stream: Handle) -> HipResult {
         // SAFETY: the caller passes a stream.
         unsafe { of::<Stream>(stream) }.map(drop)
     }
 
-    unsafe fn wait(&self, stream: Handle, event: Handle) -> Answer {
+    unsafe fn wait(&self, stream: Handle, event: Handle) -> HipResult {
         // SAFETY: the caller passes a stream and an event.
         unsafe { of::<Stream>(stream).and(of::<Option<Moment>>(event)) }.map(drop)
     }
 
-    unsafe fn begin_capture(&self, stream: Handle) -> Answer {
+    unsafe fn begin_capture(&self, stream: Handle) -> HipResult {
         // SAFETY: the caller passes a stream.
         let stream = unsafe { of::<Stream>(stream) }?;
         if stream.recording.replace(Vec::new()).is_none() { Ok(()) } else { Err(INVALID_VALUE) }
     }
 
-    unsafe fn end_capture(&self, stream: Handle) -> Answer<Handle> {
+    unsafe fn end_capture(&self, stream: Handle) -> HipResult<Handle> {
         // SAFETY: the caller passes a stream.
         let stream = unsafe { of::<Stream>(stream) }?;
         stream.recording.take().map(handle_to).ok_or(INVALID_VALUE)
     }
 
-    unsafe fn instantiate(&self, graph: Handle) -> Answer<Handle> {
+    unsafe fn instantiate(&self, graph: Handle) -> HipResult<Handle> {
         // SAFETY: the caller passes a graph.
-        Ok(handle_to(unsafe { of::<Vec<Recorded>>(graph) }?.clone()))
+        Ok(handle_to(unsafe { of::<Vec<RecordedCommand>>(graph) }?.clone()))
     }
 
-    unsafe fn destroy_graph(&self, graph: Handle) -> Answer {
+    unsafe fn destroy_graph(&self, graph: Handle) -> HipResult {
         // SAFETY: the caller passes a graph and does not use it again.
-        unsafe { destroy::<Vec<Recorded>>(graph) }
+        unsafe { destroy::<Vec<RecordedCommand>>(graph) }
     }
 
-    unsafe fn replay(&self, made: Handle, stream: Handle) -> Answer {
+    unsafe fn replay(&self, made: Handle, stream: Handle) -> HipResult {
         // SAFETY: the caller passes an instantiated graph.
-        for one in unsafe { of::<Vec<Recorded>>(made) }? {
+        for one in unsafe { of::<Vec<RecordedCommand>>(made) }? {
             // SAFETY: the caller vouches for the recorded work.
             unsafe {
                 match one {
-                    Recorded::Launch { function, size, arguments } => {
+                    RecordedCommand::Launch { function, size, arguments } => {
                         let mut places: Vec<Handle> =
                             arguments.iter().map(|words| words.as_ptr().cast_mut().cast()).collect();
                         self.launch(*function, *size, places.as_mut_ptr(), stream)?;
                     }
-                    Recorded::Copy { target, source, bytes } => {
-                        self.copy(Way::Within, *target, *source, *bytes, stream)?;
+                    RecordedCommand::Copy { target, source, bytes } => {
+                        self.copy(CopyDirection::Within, *target, *source, *bytes, stream)?;
                     }
-                    Recorded::Fill { target, byte, bytes } => self.fill(*target, *byte, *bytes, stream)?,
-                    Recorded::Work(work) => self.queue(stream, Work::clone(work))?,
+                    RecordedCommand::Fill { target, byte, bytes } => self.fill(*target, *byte, *bytes, stream)?,
+                    RecordedCommand::Work(work) => self.queue(stream, StreamWork::clone(work))?,
                 }
             }
         }
         Ok(())
     }
 
-    unsafe fn release(&self, made: Handle) -> Answer {
+    unsafe fn release(&self, made: Handle) -> HipResult {
         // SAFETY: the caller passes an instantiated graph and does not use it again.
-        unsafe { destroy::<Vec<Recorded>>(made) }
+        unsafe { destroy::<Vec<RecordedCommand>>(made) }
     }
 
-    fn event(&self) -> Answer<Handle> {
+    fn event(&self) -> HipResult<Handle> {
         Ok(handle_to(None::<Moment>))
     }
 
-    unsafe fn destroy_event(&self, event: Handle) -> Answer {
+    unsafe fn destroy_event(&self, event: Handle) -> HipResult {
         // SAFETY: the caller passes an event and does not use it again.
         unsafe { destroy::<Option<Moment>>(event) }
     }
 
-    unsafe fn record(&self, event: Handle, stream: Handle) -> Answer {
+    unsafe fn record(&self, event: Handle, stream: Handle) -> HipResult {
         // SAFETY: the caller passes an event and a stream.
         unsafe {
             of::<Stream>(stream)?;
@@ -404,19 +411,19 @@ impl Device for Emulated {
         Ok(())
     }
 
-    unsafe fn query(&self, event: Handle) -> Answer {
+    unsafe fn query(&self, event: Handle) -> HipResult {
         // SAFETY: the caller passes an event.
         unsafe { of::<Option<Moment>>(event) }.map(drop)
     }
 
-    unsafe fn elapsed_ms(&self, start: Handle, stop: Handle) -> Answer<f32> {
+    unsafe fn elapsed_ms(&self, start: Handle, stop: Handle) -> HipResult<f32> {
         // SAFETY: the caller passes two events.
         let times = unsafe { (*of::<Option<Moment>>(start)?, *of::<Option<Moment>>(stop)?) };
         let (Some(start), Some(stop)) = times else { return Err(INVALID_VALUE) };
         Ok(stop.0.wrapping_sub(start.0) as f32 + 1e-3)
     }
 
-    unsafe fn load(&self, image: *const c_void) -> Answer<Handle> {
+    unsafe fn load(&self, image: *const c_void) -> HipResult<Handle> {
         let image = image.cast::<u8>();
         // SAFETY: every image has at least these sixteen bytes: its magic number and its length.
         let (magic, length) = unsafe { (*image.cast::<[u8; 8]>(), image.add(8).cast::<u64>().read_unaligned()) };
@@ -437,12 +444,12 @@ impl Device for Emulated {
         Ok(handle_to(Module { library: library.map_err(|_| INVALID_IMAGE)?, functions: Vec::new() }))
     }
 
-    unsafe fn unload(&self, module: Handle) -> Answer {
+    unsafe fn unload(&self, module: Handle) -> HipResult {
         // SAFETY: the caller passes a module and does not use it again.
         unsafe { destroy::<Module>(module) }
     }
 
-    unsafe fn function(&self, module: Handle, name: &str) -> Answer<Handle> {
+    unsafe fn function(&self, module: Handle, name: &str) -> HipResult<Handle> {
         // SAFETY: the caller passes a module. Its entries export these functions.
         unsafe {
             let module = of::<Module>(module)?;
@@ -459,7 +466,7 @@ impl Device for Emulated {
         }
     }
 
-    unsafe fn launch(&self, function: Handle, size: Size, arguments: *mut Handle, stream: Handle) -> Answer {
+    unsafe fn launch(&self, function: Handle, size: Size, arguments: *mut Handle, stream: Handle) -> HipResult {
         // SAFETY: the caller passes a function with its number of arguments, and a stream.
         unsafe {
             let known = of::<Function>(function)?;
@@ -471,7 +478,7 @@ impl Device for Emulated {
                     words
                 };
                 let arguments = known.sizes.iter().enumerate().map(copy).collect();
-                Recorded::Launch { function, size, arguments }
+                RecordedCommand::Launch { function, size, arguments }
             };
             if self.records(stream, copied)? { Ok(()) } else { self.run(known, size, arguments) }
         }
@@ -498,9 +505,9 @@ impl Device for Emulated {
         true
     }
 
-    unsafe fn queue(&self, stream: Handle, work: Work) -> Answer {
+    unsafe fn queue(&self, stream: Handle, work: StreamWork) -> HipResult {
         // SAFETY: the caller passes a stream.
-        if !unsafe { self.records(stream, || Recorded::Work(Work::clone(&work))) }? {
+        if !unsafe { self.records(stream, || RecordedCommand::Work(StreamWork::clone(&work))) }? {
             work();
         }
         Ok(())

@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
-use crate::device::{Answer, Device, Handle, INVALID_VALUE, Size, Way, device};
+use crate::device::{CopyDirection, Device, Handle, HipResult, INVALID_VALUE, Size, device};
 use crate::trouble::{asked_for, count};
 
 /// The reported version. Its structure of properties is that of HIP 6 and later.
@@ -12,7 +12,7 @@ const ARCHITECTURE_AT: usize = 1160;
 const PROPERTIES_BYTES: usize = 1472;
 
 /// Runs a call, unless a test injected a failure.
-fn answer(name: &str, call: impl FnOnce(&dyn Device) -> Answer) -> c_int {
+fn answer(name: &str, call: impl FnOnce(&dyn Device) -> HipResult) -> c_int {
     match asked_for(name) {
         Some(status) => status,
         None => call(device()).err().unwrap_or(0),
@@ -20,7 +20,7 @@ fn answer(name: &str, call: impl FnOnce(&dyn Device) -> Answer) -> c_int {
 }
 
 /// Runs a call that returns a value through `place`.
-unsafe fn hand_out<T>(name: &str, place: *mut T, call: impl FnOnce(&dyn Device) -> Answer<T>) -> c_int {
+unsafe fn hand_out<T>(name: &str, place: *mut T, call: impl FnOnce(&dyn Device) -> HipResult<T>) -> c_int {
     answer(name, |device| {
         let made = call(device)?;
         if place.is_null() {
@@ -33,7 +33,7 @@ unsafe fn hand_out<T>(name: &str, place: *mut T, call: impl FnOnce(&dyn Device) 
 }
 
 /// Runs a call that creates an object, and counts the object.
-unsafe fn make(name: &str, place: *mut Handle, call: impl FnOnce(&dyn Device) -> Answer<Handle>) -> c_int {
+unsafe fn make(name: &str, place: *mut Handle, call: impl FnOnce(&dyn Device) -> HipResult<Handle>) -> c_int {
     // SAFETY: as above.
     let status = unsafe { hand_out(name, place, call) };
     count(i64::from(status == 0));
@@ -41,7 +41,7 @@ unsafe fn make(name: &str, place: *mut Handle, call: impl FnOnce(&dyn Device) ->
 }
 
 /// Runs a call that destroys an object, and counts it down.
-fn give_back(name: &str, call: impl FnOnce(&dyn Device) -> Answer) -> c_int {
+fn give_back(name: &str, call: impl FnOnce(&dyn Device) -> HipResult) -> c_int {
     let status = answer(name, call);
     count(-i64::from(status == 0));
     status
@@ -83,9 +83,9 @@ mod functions {
         hipDeviceEnablePeerAccess(peer: c_int, _flags: c_uint) => |device| device.reach(peer);
         hipHostRegister(start: Handle, bytes: usize, _flags: c_uint) => |device| device.pin(start, bytes);
         hipHostUnregister(start: Handle) => |device| device.unpin(start);
-        hipMemcpyHtoDAsync(target: Handle, source: Handle, bytes: usize, stream: Handle) => |device| device.copy(Way::ToDevice, target, source, bytes, stream);
-        hipMemcpyDtoHAsync(target: Handle, source: Handle, bytes: usize, stream: Handle) => |device| device.copy(Way::ToHost, target, source, bytes, stream);
-        hipMemcpyDtoDAsync(target: Handle, source: Handle, bytes: usize, stream: Handle) => |device| device.copy(Way::Within, target, source, bytes, stream);
+        hipMemcpyHtoDAsync(target: Handle, source: Handle, bytes: usize, stream: Handle) => |device| device.copy(CopyDirection::ToDevice, target, source, bytes, stream);
+        hipMemcpyDtoHAsync(target: Handle, source: Handle, bytes: usize, stream: Handle) => |device| device.copy(CopyDirection::ToHost, target, source, bytes, stream);
+        hipMemcpyDtoDAsync(target: Handle, source: Handle, bytes: usize, stream: Handle) => |device| device.copy(CopyDirection::Within, target, source, bytes, stream);
         hipMemsetAsync(target: Handle, byte: c_int, bytes: usize, stream: Handle) => |device| device.fill(target, byte as u8, bytes, stream);
         hipStreamSynchronize(stream: Handle) => |device| device.synchronize(stream);
         hipStreamWaitEvent(stream: Handle, event: Handle, _flags: c_uint) => |device| device.wait(stream, event);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use half::{bf16, f16};
 
-use crate::device::{Handle, Work, device};
+use crate::device::{Handle, StreamWork, device};
 use crate::trouble::asked_for;
 
 const REFUSED: c_int = 1;
@@ -20,7 +20,7 @@ pub(crate) fn answer(name: &str) -> c_int {
 
 /// Queues a loop on a stream.
 pub(crate) unsafe fn queue(name: &str, stream: Handle, work: impl Fn() + 'static) -> c_int {
-    let work: Work = Arc::new(work);
+    let work: StreamWork = Arc::new(work);
     match asked_for(name) {
         Some(status) => status,
         // SAFETY: the caller passes a stream.
@@ -198,7 +198,7 @@ pub unsafe extern "C" fn rocblas_gemm_strided_batched_ex(
 
 /// A batch of lines and the stream that transforms them.
 #[derive(Clone, Copy)]
-struct Lines {
+struct FftBatch {
     len: usize,
     lines: usize,
     stream: Handle,
@@ -208,7 +208,7 @@ struct Lines {
 pub unsafe extern "C" fn hipfftCreate(plan: *mut *mut c_void) -> c_int {
     let status = answer("hipfftCreate");
     if status == 0 {
-        let lines = Lines { len: 0, lines: 0, stream: std::ptr::null_mut() };
+        let lines = FftBatch { len: 0, lines: 0, stream: std::ptr::null_mut() };
         // SAFETY: the caller passes a valid pointer for the result.
         unsafe { plan.write(Box::into_raw(Box::new(lines)).cast()) };
     }
@@ -218,7 +218,7 @@ pub unsafe extern "C" fn hipfftCreate(plan: *mut *mut c_void) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipfftDestroy(plan: Handle) -> c_int {
     // SAFETY: created above, and destroyed once.
-    drop(unsafe { Box::from_raw(plan.cast::<Lines>()) });
+    drop(unsafe { Box::from_raw(plan.cast::<FftBatch>()) });
     0
 }
 
@@ -230,7 +230,7 @@ pub extern "C" fn hipfftSetAutoAllocation(_plan: Handle, _wanted: c_int) -> c_in
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipfftSetStream(plan: Handle, stream: Handle) -> c_int {
     // SAFETY: `hipfftCreate` created the plan.
-    unsafe { (*plan.cast::<Lines>()).stream = stream };
+    unsafe { (*plan.cast::<FftBatch>()).stream = stream };
     0
 }
 
@@ -259,7 +259,7 @@ pub unsafe extern "C" fn hipfftMakePlanMany64(
     }
     // SAFETY: `hipfftCreate` created the plan. There is one size, and a valid pointer for a number.
     unsafe {
-        let made = &mut *plan.cast::<Lines>();
+        let made = &mut *plan.cast::<FftBatch>();
         (made.len, made.lines) = (*sizes as usize, lines as usize);
         workspace_bytes.write(64);
     }
@@ -277,17 +277,17 @@ fn turned(len: usize, at: usize, sign: f64, element: impl Fn(usize) -> (f64, f64
 }
 
 /// The real or imaginary part of a complex number.
-trait Part: Copy + Into<f64> + 'static {
+trait ComplexPart: Copy + Into<f64> + 'static {
     fn of(number: f64) -> Self;
 }
 
-impl Part for f32 {
+impl ComplexPart for f32 {
     fn of(number: f64) -> f32 {
         number as f32
     }
 }
 
-impl Part for f64 {
+impl ComplexPart for f64 {
     fn of(number: f64) -> f64 {
         number
     }
@@ -339,14 +339,14 @@ pub unsafe extern "C" fn hipfftExecZ2D(plan: Handle, source: *const [f64; 2], ta
     unsafe { to_real("hipfftExecZ2D", plan, source, target) }
 }
 
-unsafe fn complex<T: Part>(
+unsafe fn complex<T: ComplexPart>(
     name: &str,
     plan: Handle,
     source: *const [T; 2],
     target: *mut [T; 2],
     direction: c_int,
 ) -> c_int {
-    let work = move |Lines { len, lines, .. }: Lines| {
+    let work = move |FftBatch { len, lines, .. }: FftBatch| {
         for line in 0..lines {
             // SAFETY: the caller vouches for the plan's lines, here and below.
             let from = unsafe { std::slice::from_raw_parts(source.add(line * len), len) }.to_vec();
@@ -362,8 +362,8 @@ unsafe fn complex<T: Part>(
     unsafe { transform(name, plan, work) }
 }
 
-unsafe fn from_real<T: Part>(name: &str, plan: Handle, source: *const T, target: *mut [T; 2]) -> c_int {
-    let work = move |Lines { len, lines, .. }: Lines| {
+unsafe fn from_real<T: ComplexPart>(name: &str, plan: Handle, source: *const T, target: *mut [T; 2]) -> c_int {
+    let work = move |FftBatch { len, lines, .. }: FftBatch| {
         let half = len / 2 + 1;
         for line in 0..lines {
             // SAFETY: as above.
@@ -379,8 +379,8 @@ unsafe fn from_real<T: Part>(name: &str, plan: Handle, source: *const T, target:
     unsafe { transform(name, plan, work) }
 }
 
-unsafe fn to_real<T: Part>(name: &str, plan: Handle, source: *const [T; 2], target: *mut T) -> c_int {
-    let work = move |Lines { len, lines, .. }: Lines| {
+unsafe fn to_real<T: ComplexPart>(name: &str, plan: Handle, source: *const [T; 2], target: *mut T) -> c_int {
+    let work = move |FftBatch { len, lines, .. }: FftBatch| {
         let half = len / 2 + 1;
         for line in 0..lines {
             // SAFETY: as above.
@@ -408,9 +408,9 @@ unsafe fn to_real<T: Part>(name: &str, plan: Handle, source: *const [T; 2], targ
 }
 
 /// Queues a transform of a plan's lines.
-unsafe fn transform(name: &str, plan: Handle, work: impl Fn(Lines) + 'static) -> c_int {
+unsafe fn transform(name: &str, plan: Handle, work: impl Fn(FftBatch) + 'static) -> c_int {
     // SAFETY: the caller passes a plan.
-    let lines = unsafe { *plan.cast::<Lines>() };
+    let lines = unsafe { *plan.cast::<FftBatch>() };
     // SAFETY: the plan's stream is alive.
     unsafe { queue(name, lines.stream, move || work(lines)) }
 }

@@ -19,7 +19,7 @@ const ALGORITHM: u8 = 7;
 const VERSION: c_int = 1200;
 
 #[derive(Clone, Copy, Default)]
-struct Layout {
+struct MatrixLayout {
     dtype: c_int,
     step: i64,
     rows: i64,
@@ -43,7 +43,7 @@ pub struct Algorithm {
 }
 
 #[repr(C)]
-pub struct Recommended {
+pub struct RecommendedAlgorithm {
     algorithm: Algorithm,
     workspace_bytes: usize,
     state: c_int,
@@ -96,7 +96,8 @@ pub unsafe extern "C" fn hipblasLtMatrixLayoutCreate(
     step: i64,
 ) -> c_int {
     let Some((_, dtype)) = DTYPES.iter().find(|(own, _)| *own == dtype) else { return INVALID };
-    let made = Layout { dtype: *dtype, step, rows: rows as i64, columns: columns as i64, batches: 1, batch_step: 0 };
+    let made =
+        MatrixLayout { dtype: *dtype, step, rows: rows as i64, columns: columns as i64, batches: 1, batch_step: 0 };
     // SAFETY: the caller passes a valid pointer for the result.
     unsafe { make("hipblasLtMatrixLayoutCreate", layout, made) }
 }
@@ -104,7 +105,7 @@ pub unsafe extern "C" fn hipblasLtMatrixLayoutCreate(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipblasLtMatrixLayoutDestroy(layout: *mut c_void) -> c_int {
     // SAFETY: as above.
-    unsafe { give_back::<Layout>(layout) }
+    unsafe { give_back::<MatrixLayout>(layout) }
 }
 
 #[unsafe(no_mangle)]
@@ -115,7 +116,7 @@ pub unsafe extern "C" fn hipblasLtMatrixLayoutSetAttribute(
     bytes: usize,
 ) -> c_int {
     // SAFETY: the caller passes a layout, and a number of `bytes` bytes.
-    let layout = unsafe { &mut *layout.cast::<Layout>() };
+    let layout = unsafe { &mut *layout.cast::<MatrixLayout>() };
     match (which, bytes) {
         // SAFETY: as above.
         (0, 4) => layout.batches = i64::from(unsafe { value.cast::<c_int>().read() }),
@@ -211,14 +212,14 @@ pub unsafe extern "C" fn hipblasLtMatmulAlgoGetHeuristic(
     d: *mut c_void,
     preference: *mut c_void,
     wanted: c_int,
-    found: *mut Recommended,
+    found: *mut RecommendedAlgorithm,
     count: *mut c_int,
 ) -> c_int {
     // SAFETY: the caller passes a description, four layouts, a preference, and valid pointers for
     // the results.
     unsafe {
         let product = &*product.cast::<Description>();
-        let layouts = [a, b, c, d].map(|layout| *layout.cast::<Layout>());
+        let layouts = [a, b, c, d].map(|layout| *layout.cast::<MatrixLayout>());
         let fits = sizes(product, &layouts).is_some() && *preference.cast::<u64>() >= WORKSPACE_BYTES as u64;
         count.write(c_int::from(fits && wanted >= 1));
         if fits {
@@ -226,7 +227,7 @@ pub unsafe extern "C" fn hipblasLtMatmulAlgoGetHeuristic(
             data[0] = ALGORITHM;
             let algorithm = Algorithm { data, workspace_bytes_max: WORKSPACE_BYTES };
             let state = answer("hipblasLtMatmulAlgoGetHeuristic");
-            found.write(Recommended {
+            found.write(RecommendedAlgorithm {
                 algorithm,
                 workspace_bytes: WORKSPACE_BYTES,
                 state,
@@ -239,8 +240,8 @@ pub unsafe extern "C" fn hipblasLtMatmulAlgoGetHeuristic(
 }
 
 /// Rows and columns of D and the inner dimension, if all layouts match.
-fn sizes(product: &Description, [a, b, c, d]: &[Layout; 4]) -> Option<[i64; 3]> {
-    let seen = |layout: &Layout, way: c_int| match way {
+fn sizes(product: &Description, [a, b, c, d]: &[MatrixLayout; 4]) -> Option<[i64; 3]> {
+    let seen = |layout: &MatrixLayout, way: c_int| match way {
         TRANSPOSED => [layout.columns, layout.rows],
         _ => [layout.rows, layout.columns],
     };
@@ -272,7 +273,7 @@ pub unsafe extern "C" fn hipblasLtMatmul(
 ) -> c_int {
     // SAFETY: the caller passes objects that the functions above created.
     let (described, layouts, chosen) = unsafe {
-        let layouts = [a_layout, b_layout, c_layout, d_layout].map(|layout| *layout.cast::<Layout>());
+        let layouts = [a_layout, b_layout, c_layout, d_layout].map(|layout| *layout.cast::<MatrixLayout>());
         (*product.cast::<Description>(), layouts, &*algorithm)
     };
     let Some(sizes) = sizes(&described, &layouts) else { return INVALID };

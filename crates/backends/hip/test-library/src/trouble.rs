@@ -6,14 +6,14 @@ use std::ffi::{CStr, c_char, c_int};
 use std::sync::atomic::{AtomicI32, Ordering};
 
 /// An injected failure: the function's name, the status that it returns, and how often.
-struct Trouble {
+struct InjectedFailure {
     name: String,
     status: c_int,
     times: u32,
 }
 
 thread_local! {
-    static TROUBLES: RefCell<Vec<Trouble>> = const { RefCell::new(Vec::new()) };
+    static TROUBLES: RefCell<Vec<InjectedFailure>> = const { RefCell::new(Vec::new()) };
     static ARCHITECTURE: RefCell<Option<String>> = const { RefCell::new(None) };
     static LIVE: Cell<i64> = const { Cell::new(0) };
 }
@@ -25,7 +25,7 @@ static DEVICES: AtomicI32 = AtomicI32::new(1);
 pub unsafe extern "C" fn panoply_test_fail(name: *const c_char, status: c_int, times: u32) {
     // SAFETY: the text ends with a zero byte.
     let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
-    TROUBLES.with_borrow_mut(|troubles| troubles.push(Trouble { name, status, times }));
+    TROUBLES.with_borrow_mut(|troubles| troubles.push(InjectedFailure { name, status, times }));
 }
 
 /// Sets the architecture of the emulated device for this thread.

@@ -9,7 +9,7 @@ use zeroize::Zeroize;
 
 use crate::instance::{Does, Setup};
 use crate::library::QatError;
-use crate::request::{Answer, Ask};
+use crate::request::{RequestAnswer, RequestParameters};
 use crate::zip;
 
 mod packing;
@@ -22,7 +22,7 @@ pub(crate) const MESSAGE_BYTES_MAX: usize = 1 << 20;
 const AAD_BYTES_MAX: usize = 240;
 
 /// The processing of an op's messages.
-pub(crate) trait Work {
+pub(crate) trait MessageWork {
     /// Number of messages.
     fn count(&self) -> usize;
 
@@ -31,10 +31,10 @@ pub(crate) trait Work {
 
     /// The next request of a message. `None` if no device is needed. Returns the same request until
     /// an answer was taken.
-    fn ask(&self, index: usize) -> Result<Option<Ask<'_>>>;
+    fn ask(&self, index: usize) -> Result<Option<RequestParameters<'_>>>;
 
     /// Takes the answer to a message's request.
-    fn take(&mut self, index: usize, answer: &Answer<'_>) -> Result<Next, Trouble>;
+    fn take(&mut self, index: usize, answer: &RequestAnswer<'_>) -> Result<Continuation, AnswerError>;
 
     /// The op's result. Call after every message is done.
     fn value(&mut self) -> Result<Value>;
@@ -42,7 +42,7 @@ pub(crate) trait Work {
 
 /// The continuation after an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Next {
+pub(crate) enum Continuation {
     /// The message is done.
     Done,
     /// The message needs another request.
@@ -50,22 +50,22 @@ pub(crate) enum Next {
 }
 
 /// Why an answer cannot be used.
-pub(crate) enum Trouble {
+pub(crate) enum AnswerError {
     /// An error of the message or the op.
     Op(Error),
     /// An error of the device.
     Device(QatError),
 }
 
-impl From<Error> for Trouble {
-    fn from(error: Error) -> Trouble {
-        Trouble::Op(error)
+impl From<Error> for AnswerError {
+    fn from(error: Error) -> AnswerError {
+        AnswerError::Op(error)
     }
 }
 
 /// Checks that the device reports success.
-fn succeeded(call: &'static str, answer: &Answer<'_>) -> Result<(), Trouble> {
-    crate::library::checked(call, answer.status).map_err(Trouble::Device)
+fn succeeded(call: &'static str, answer: &RequestAnswer<'_>) -> Result<(), AnswerError> {
+    crate::library::checked(call, answer.status).map_err(AnswerError::Device)
 }
 
 /// Whether a device with these abilities runs the op.
@@ -152,7 +152,7 @@ fn has_empty(messages: &Messages) -> Option<String> {
 
 /// Creates the work of an op. The op is validated again, because its nonces may have been on a
 /// device at its first validation.
-pub(crate) fn work(does: &Does, op: &Op) -> Result<Box<dyn Work>> {
+pub(crate) fn work(does: &Does, op: &Op) -> Result<Box<dyn MessageWork>> {
     let Op::Crypto(crypto) = op else { return Err(Support::unknown(op).refusal(op)) };
     if let Some(reason) = refusal(does, crypto) {
         return Err(Support::No(reason).refusal(op));
@@ -246,8 +246,8 @@ fn out_of_memory(asked: usize) -> Error {
 }
 
 /// An error for an answer that does not match its request.
-fn wrong(what: &'static str) -> Trouble {
-    Trouble::Device(QatError::Broken { what: what.to_owned() })
+fn wrong(what: &'static str) -> AnswerError {
+    AnswerError::Device(QatError::Broken { what: what.to_owned() })
 }
 
 /// Compares in constant time: the time depends only on the lengths.

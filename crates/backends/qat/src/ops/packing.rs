@@ -4,10 +4,10 @@
 use panoply_core::op::crypto::*;
 use panoply_core::{Bytes, Error, Result, Value};
 
-use super::{MESSAGE_BYTES_MAX, Next, Output, Trouble, Work, wrong};
+use super::{AnswerError, Continuation, MESSAGE_BYTES_MAX, MessageWork, Output, wrong};
 use crate::instance::Setup;
 use crate::library::QatError;
-use crate::request::{Answer, Ask};
+use crate::request::{RequestAnswer, RequestParameters};
 use crate::sys::{
     DC_ADLER32, DC_CRC32, DC_FATAL_ERROR, DC_HARDWARE_ERROR, DC_INTEGRITY_ERROR, DC_OK, DC_OVERFLOW, DC_PARITY_ERROR,
     DC_SOFT_ERROR, DC_VERIFY_ERROR, DC_WATCHDOG, DcResults, FAIL, FALSE, SUCCESS,
@@ -40,9 +40,9 @@ fn around(format: Format, checksum: u32, len: usize) -> (&'static [u8], Vec<u8>)
 }
 
 /// The results of DEFLATE, unless the device failed.
-fn results(answer: &Answer<'_>) -> Result<DcResults, Trouble> {
+fn results(answer: &RequestAnswer<'_>) -> Result<DcResults, AnswerError> {
     let results = answer.packed.ok_or_else(|| wrong("what came of DEFLATE is missing"))?;
-    let device = |status| Trouble::Device(QatError::Status { call: "DEFLATE", status });
+    let device = |status| AnswerError::Device(QatError::Status { call: "DEFLATE", status });
     match results.status {
         DC_SOFT_ERROR | DC_WATCHDOG | DC_HARDWARE_ERROR | DC_VERIFY_ERROR | DC_INTEGRITY_ERROR | DC_PARITY_ERROR => {
             Err(device(results.status))
@@ -56,7 +56,7 @@ fn results(answer: &Answer<'_>) -> Result<DcResults, Trouble> {
     }
 }
 
-struct Compressed {
+struct Compression {
     format: Format,
     level: u32,
     form: Messages,
@@ -65,17 +65,17 @@ struct Compressed {
     made: Vec<Vec<u8>>,
 }
 
-pub(super) fn compress(op: &Compress) -> Result<Box<dyn Work>> {
+pub(super) fn compress(op: &Compress) -> Result<Box<dyn MessageWork>> {
     let level = op.level.clamp(1, LEVEL_MAX) as u32;
     let messages = op.messages.clone().into_list()?;
     // Static codes take at most nine bits per byte, and stored blocks less. The library needs some
     // more space.
     let rooms = messages.iter().map(|message| message.len() + message.len() / 8 + ROOM_BEYOND).collect();
     let made = vec![Vec::new(); messages.len()];
-    Ok(Box::new(Compressed { format: op.format, level, form: op.messages.clone(), messages, rooms, made }))
+    Ok(Box::new(Compression { format: op.format, level, form: op.messages.clone(), messages, rooms, made }))
 }
 
-impl Work for Compressed {
+impl MessageWork for Compression {
     fn count(&self) -> usize {
         self.messages.len()
     }
@@ -84,13 +84,13 @@ impl Work for Compressed {
         Setup::Pack { compresses: true, level: self.level, checksum: checksum_kind(self.format) }
     }
 
-    fn ask(&self, index: usize) -> Result<Option<Ask<'_>>> {
+    fn ask(&self, index: usize) -> Result<Option<RequestParameters<'_>>> {
         let message = self.messages[index].as_slice()?;
-        let ask = Ask::Pack { message, compresses: true, room: self.rooms[index] };
+        let ask = RequestParameters::Pack { message, compresses: true, room: self.rooms[index] };
         Ok(Some(ask).filter(|_| !message.is_empty()))
     }
 
-    fn take(&mut self, index: usize, answer: &Answer<'_>) -> Result<Next, Trouble> {
+    fn take(&mut self, index: usize, answer: &RequestAnswer<'_>) -> Result<Continuation, AnswerError> {
         let results = results(answer)?;
         let len = self.messages[index].len();
         match results.status {
@@ -98,13 +98,13 @@ impl Work for Compressed {
             DC_OK => {
                 let (head, behind) = around(self.format, results.checksum, len);
                 self.made[index] = [head, &answer.bytes[..results.produced as usize], &behind].concat();
-                Ok(Next::Done)
+                Ok(Continuation::Done)
             }
             DC_OVERFLOW if self.rooms[index] < 4 * MESSAGE_BYTES_MAX => {
                 self.rooms[index] *= 2;
-                Ok(Next::Again)
+                Ok(Continuation::Again)
             }
-            status => Err(Trouble::Device(QatError::Status { call: "cpaDcCompressData2", status })),
+            status => Err(AnswerError::Device(QatError::Status { call: "cpaDcCompressData2", status })),
         }
     }
 
@@ -127,7 +127,7 @@ struct Progress {
     is_done: bool,
 }
 
-struct Decompressed {
+struct Decompression {
     format: Format,
     limit: usize,
     total_limit: usize,
@@ -137,7 +137,7 @@ struct Decompressed {
     progress: Vec<Progress>,
 }
 
-pub(super) fn decompress(op: &Decompress) -> Result<Box<dyn Work>> {
+pub(super) fn decompress(op: &Decompress) -> Result<Box<dyn MessageWork>> {
     let (format, limit) = (op.format, op.limit_bytes);
     let messages = op.messages.clone().into_list()?;
     let begin = |(index, message): (usize, &Bytes)| {
@@ -147,7 +147,7 @@ pub(super) fn decompress(op: &Decompress) -> Result<Box<dyn Work>> {
     let progress = messages.iter().enumerate().map(begin).collect::<Result<_>>()?;
     let total_limit = op.total_bytes_max();
     let form = op.messages.clone();
-    Ok(Box::new(Decompressed { format, limit, total_limit, total: 0, form, messages, progress }))
+    Ok(Box::new(Decompression { format, limit, total_limit, total: 0, form, messages, progress }))
 }
 
 fn rejected(index: usize) -> Error {
@@ -160,10 +160,10 @@ fn first_room(len: usize, limit: usize) -> usize {
     ROOM_FIRST.max(len.saturating_mul(4)).min(limit.saturating_add(1)).min(ROOM_MAX)
 }
 
-impl Decompressed {
+impl Decompression {
     /// The end of a stream was read. The trailer behind it must be valid, and another stream may
     /// follow.
-    fn end_of_stream(&mut self, index: usize, results: &DcResults, bytes: &[u8]) -> Result<Next, Error> {
+    fn end_of_stream(&mut self, index: usize, results: &DcResults, bytes: &[u8]) -> Result<Continuation, Error> {
         let message = self.messages[index].as_slice()?;
         let progress = &mut self.progress[index];
         let end = progress.at.checked_add(results.consumed as usize).filter(|end| *end <= message.len());
@@ -180,18 +180,18 @@ impl Decompressed {
         }
         if rest.is_empty() {
             progress.is_done = true;
-            return Ok(Next::Done);
+            return Ok(Continuation::Done);
         }
         let head = (self.format == Format::Gzip).then(|| head_len(Format::Gzip, rest)).flatten();
         progress.at = message.len() - rest.len() + head.ok_or_else(|| rejected(index))?;
         // The rest may consist of many short members, so the space starts small and grows when
         // needed.
         progress.room = first_room(0, self.limit - progress.made.len());
-        Ok(Next::Again)
+        Ok(Continuation::Again)
     }
 
     /// The output did not fit.
-    fn more_room(&mut self, index: usize) -> Result<Next, Error> {
+    fn more_room(&mut self, index: usize) -> Result<Continuation, Error> {
         let progress = &mut self.progress[index];
         if progress.made.len() + progress.room > self.limit {
             return Err(Error::OutputLimit { op: "decompress", index, limit: self.limit });
@@ -201,11 +201,11 @@ impl Decompressed {
             return Err(Error::OutOfMemory { place: "one QAT request".to_owned(), asked, free: largest, largest });
         }
         progress.room = (4 * progress.room).min((self.limit - progress.made.len()).saturating_add(1)).min(ROOM_MAX);
-        Ok(Next::Again)
+        Ok(Continuation::Again)
     }
 }
 
-impl Work for Decompressed {
+impl MessageWork for Decompression {
     fn count(&self) -> usize {
         self.messages.len()
     }
@@ -214,16 +214,16 @@ impl Work for Decompressed {
         Setup::Pack { compresses: false, level: 1, checksum: checksum_kind(self.format) }
     }
 
-    fn ask(&self, index: usize) -> Result<Option<Ask<'_>>> {
+    fn ask(&self, index: usize) -> Result<Option<RequestParameters<'_>>> {
         let Progress { at, room, is_done, .. } = &self.progress[index];
         let message = &self.messages[index].as_slice()?[*at..];
         match message.is_empty() {
             true => Err(rejected(index)),
-            false => Ok((!is_done).then_some(Ask::Pack { message, compresses: false, room: *room })),
+            false => Ok((!is_done).then_some(RequestParameters::Pack { message, compresses: false, room: *room })),
         }
     }
 
-    fn take(&mut self, index: usize, answer: &Answer<'_>) -> Result<Next, Trouble> {
+    fn take(&mut self, index: usize, answer: &RequestAnswer<'_>) -> Result<Continuation, AnswerError> {
         let results = results(answer)?;
         match results.status {
             DC_OK if results.end_of_last_block == FALSE => Err(rejected(index).into()),

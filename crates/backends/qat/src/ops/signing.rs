@@ -5,18 +5,18 @@ use panoply_core::{Error, Result, Value};
 use panoply_cpu_crypto::{fill_random, hash};
 use zeroize::Zeroizing;
 
-use super::{Next, Output, Trouble, Work, is_equal, succeeded, wrong};
-use crate::der::{Reader, padded, pair};
+use super::{AnswerError, Continuation, MessageWork, Output, is_equal, succeeded, wrong};
+use crate::der::{DerReader, padded, pair};
 use crate::instance::Setup;
 use crate::keys::{Curve, Signing, Verifying};
-use crate::request::{Answer, Ask};
+use crate::request::{RequestAnswer, RequestParameters};
 
 /// Maximum number of redraws of a nonce that gives no signature. Even one redraw is extremely
 /// unlikely.
 const DRAWS_MAX: usize = 64;
 
 /// A message to sign.
-enum Signed {
+enum SigningMessage {
     /// For RSA: a padded digest and its signature, which is verified before it is returned.
     Padded { padded: Vec<u8>, signature: Option<Vec<u8>> },
     /// For ECDSA: a digest, a nonce, and both numbers of the signature, which is verified before it
@@ -28,11 +28,11 @@ struct Signatures {
     algorithm: SignatureAlgorithm,
     key: Signing,
     form: Messages,
-    signed: Vec<Signed>,
+    signed: Vec<SigningMessage>,
     output: Output,
 }
 
-pub(super) fn sign(op: &Sign) -> Result<Box<dyn Work>> {
+pub(super) fn sign(op: &Sign) -> Result<Box<dyn MessageWork>> {
     let Purpose::Sign(algorithm) = op.key().purpose() else { return Err(op.key().invalid()) };
     let key = Signing::of(op.key())?;
     let signed = op.messages().slices()?.into_iter().map(|message| match (algorithm, Curve::of(algorithm)) {
@@ -42,11 +42,11 @@ pub(super) fn sign(op: &Sign) -> Result<Box<dyn Work>> {
                 RsaPadding::Pkcs1 => pkcs1(hash, &digest, bits.bytes()),
                 RsaPadding::Pss => pss(hash, &digest, bits.bytes())?,
             };
-            Ok(Signed::Padded { padded, signature: None })
+            Ok(SigningMessage::Padded { padded, signature: None })
         }
         (_, Some(curve)) => {
             let digest = digest_of(ecdsa_hash(curve), message);
-            Ok(Signed::Digest { digest, once: once(curve)?, draws: 0, signature: None })
+            Ok(SigningMessage::Digest { digest, once: once(curve)?, draws: 0, signature: None })
         }
         _ => Err(op.key().invalid()),
     });
@@ -56,8 +56,13 @@ pub(super) fn sign(op: &Sign) -> Result<Box<dyn Work>> {
 }
 
 impl Signatures {
-    fn take_ecdsa(&mut self, index: usize, curve: &'static Curve, answer: &Answer<'_>) -> Result<Next, Trouble> {
-        let Signed::Digest { once: number, draws, signature: made, .. } = &mut self.signed[index] else {
+    fn take_ecdsa(
+        &mut self,
+        index: usize,
+        curve: &'static Curve,
+        answer: &RequestAnswer<'_>,
+    ) -> Result<Continuation, AnswerError> {
+        let SigningMessage::Digest { once: number, draws, signature: made, .. } = &mut self.signed[index] else {
             return Err(wrong("no such request"));
         };
         // A signature with a fault would leak bits of the key, so the device must verify it first.
@@ -70,14 +75,23 @@ impl Signatures {
         let is_zero = |number: &[u8]| number.iter().all(|byte| *byte == 0);
         if !answer.verdict || is_zero(answer.bytes) || is_zero(answer.digest) {
             (*number, *draws) = (once(curve)?, *draws + 1);
-            return if *draws < DRAWS_MAX { Ok(Next::Again) } else { Err(wrong("the device makes no signature")) };
+            return if *draws < DRAWS_MAX {
+                Ok(Continuation::Again)
+            } else {
+                Err(wrong("the device makes no signature"))
+            };
         }
         *made = Some([answer.bytes, answer.digest].concat());
-        Ok(Next::Again)
+        Ok(Continuation::Again)
     }
 
     /// Writes both numbers of a signature in the algorithm's encoding.
-    fn write_ecdsa(&mut self, index: usize, numbers: &[u8], curve: &'static Curve) -> Result<Next, Trouble> {
+    fn write_ecdsa(
+        &mut self,
+        index: usize,
+        numbers: &[u8],
+        curve: &'static Curve,
+    ) -> Result<Continuation, AnswerError> {
         let Some((r, s)) = numbers.split_at_checked(curve.bytes) else { return Err(wrong("half a signature")) };
         let signature = match self.algorithm {
             SignatureAlgorithm::EcdsaP256(EcdsaEncoding::Der) | SignatureAlgorithm::EcdsaP384(EcdsaEncoding::Der) => {
@@ -86,13 +100,13 @@ impl Signatures {
             _ => numbers.to_vec(),
         };
         match self.output.write(index, &signature) {
-            true => Ok(Next::Done),
+            true => Ok(Continuation::Done),
             false => Err(wrong("a signature is longer than it can be")),
         }
     }
 }
 
-impl Work for Signatures {
+impl MessageWork for Signatures {
     fn count(&self) -> usize {
         self.signed.len()
     }
@@ -101,31 +115,35 @@ impl Work for Signatures {
         Setup::None
     }
 
-    fn ask(&self, index: usize) -> Result<Option<Ask<'_>>> {
+    fn ask(&self, index: usize) -> Result<Option<RequestParameters<'_>>> {
         Ok(match (&self.key, &self.signed[index], Curve::of(self.algorithm)) {
-            (Signing::Rsa(key), Signed::Padded { padded, signature: None }, _) => {
-                Some(Ask::RsaPrivate { key, input: padded })
+            (Signing::Rsa(key), SigningMessage::Padded { padded, signature: None }, _) => {
+                Some(RequestParameters::RsaPrivate { key, input: padded })
             }
-            (Signing::Rsa(key), Signed::Padded { signature: Some(signature), .. }, _) => {
-                Some(Ask::RsaPublic { key: &key.public, input: signature })
+            (Signing::Rsa(key), SigningMessage::Padded { signature: Some(signature), .. }, _) => {
+                Some(RequestParameters::RsaPublic { key: &key.public, input: signature })
             }
-            (Signing::Ecdsa { private, .. }, Signed::Digest { digest, once, signature: None, .. }, Some(curve)) => {
-                Some(Ask::EcdsaSign { curve, private, once, digest })
-            }
-            (Signing::Ecdsa { point, .. }, Signed::Digest { digest, signature: Some(signature), .. }, Some(curve)) => {
-                Some(Ask::EcdsaVerify { curve, point, digest, signature })
-            }
+            (
+                Signing::Ecdsa { private, .. },
+                SigningMessage::Digest { digest, once, signature: None, .. },
+                Some(curve),
+            ) => Some(RequestParameters::EcdsaSign { curve, private, once, digest }),
+            (
+                Signing::Ecdsa { point, .. },
+                SigningMessage::Digest { digest, signature: Some(signature), .. },
+                Some(curve),
+            ) => Some(RequestParameters::EcdsaVerify { curve, point, digest, signature }),
             _ => None,
         })
     }
 
-    fn take(&mut self, index: usize, answer: &Answer<'_>) -> Result<Next, Trouble> {
+    fn take(&mut self, index: usize, answer: &RequestAnswer<'_>) -> Result<Continuation, AnswerError> {
         if let Some(curve) = Curve::of(self.algorithm) {
             succeeded("cpaCyEcdsaSignRS or cpaCyEcdsaVerify", answer)?;
             return self.take_ecdsa(index, curve, answer);
         }
         succeeded("cpaCyRsaDecrypt", answer)?;
-        let Signed::Padded { padded, signature } = &mut self.signed[index] else {
+        let SigningMessage::Padded { padded, signature } = &mut self.signed[index] else {
             return Err(wrong("no such request"));
         };
         match signature {
@@ -133,9 +151,11 @@ impl Work for Signatures {
             // public function must confirm it first.
             None => {
                 *signature = Some(answer.bytes.to_vec());
-                Ok(Next::Again)
+                Ok(Continuation::Again)
             }
-            Some(signature) if is_equal(answer.bytes, padded) && self.output.write(index, signature) => Ok(Next::Done),
+            Some(signature) if is_equal(answer.bytes, padded) && self.output.write(index, signature) => {
+                Ok(Continuation::Done)
+            }
             Some(_) => Err(wrong("a signature does not verify")),
         }
     }
@@ -162,7 +182,7 @@ struct Verdicts {
     output: Output,
 }
 
-pub(super) fn verify(op: &Verify) -> Result<Box<dyn Work>> {
+pub(super) fn verify(op: &Verify) -> Result<Box<dyn MessageWork>> {
     let Purpose::Verify(algorithm) = op.key().purpose() else { return Err(op.key().invalid()) };
     let key = Verifying::of(op.key())?;
     let (messages, signatures) = (op.messages().slices()?, op.signatures().slices()?);
@@ -186,7 +206,7 @@ pub(super) fn verify(op: &Verify) -> Result<Box<dyn Work>> {
     Ok(Box::new(Verdicts { algorithm, key, candidates, output }))
 }
 
-impl Work for Verdicts {
+impl MessageWork for Verdicts {
     fn count(&self) -> usize {
         self.candidates.len()
     }
@@ -195,19 +215,19 @@ impl Work for Verdicts {
         Setup::None
     }
 
-    fn ask(&self, index: usize) -> Result<Option<Ask<'_>>> {
+    fn ask(&self, index: usize) -> Result<Option<RequestParameters<'_>>> {
         Ok(match (&self.key, &self.candidates[index], Curve::of(self.algorithm)) {
             (Verifying::Rsa(key), Candidate::Rsa { signature, .. }, _) => {
-                Some(Ask::RsaPublic { key, input: signature })
+                Some(RequestParameters::RsaPublic { key, input: signature })
             }
             (Verifying::Ecdsa(point), Candidate::Ecdsa { pair, digest }, Some(curve)) => {
-                Some(Ask::EcdsaVerify { curve, point, digest, signature: pair })
+                Some(RequestParameters::EcdsaVerify { curve, point, digest, signature: pair })
             }
             _ => None,
         })
     }
 
-    fn take(&mut self, index: usize, answer: &Answer<'_>) -> Result<Next, Trouble> {
+    fn take(&mut self, index: usize, answer: &RequestAnswer<'_>) -> Result<Continuation, AnswerError> {
         let verdict = match (&self.candidates[index], self.algorithm) {
             (Candidate::Rsa { digest, .. }, SignatureAlgorithm::Rsa { padding, hash, .. }) => {
                 succeeded("cpaCyRsaEncrypt", answer)?;
@@ -222,7 +242,7 @@ impl Work for Verdicts {
             }
         };
         self.output.write(index, &[u8::from(verdict)]);
-        Ok(Next::Done)
+        Ok(Continuation::Done)
     }
 
     fn value(&mut self) -> Result<Value> {
@@ -266,7 +286,7 @@ fn numbers(algorithm: SignatureAlgorithm, curve: &Curve, signature: &[u8]) -> Op
     let both = match is_der {
         false => signature.to_vec(),
         true => {
-            let mut outer = Reader(signature);
+            let mut outer = DerReader(signature);
             let mut inner = outer.sequence().filter(|_| outer.is_at_end())?;
             let (r, s) = (inner.number()?, inner.number()?);
             if !inner.is_at_end() {

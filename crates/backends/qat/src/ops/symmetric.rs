@@ -6,9 +6,9 @@ use panoply_cpu_crypto::cipher::unpadded_len;
 use panoply_cpu_crypto::hash;
 use zeroize::Zeroizing;
 
-use super::{Next, Output, Trouble, Work, is_equal, succeeded, wrong};
+use super::{AnswerError, Continuation, MessageWork, Output, is_equal, succeeded, wrong};
 use crate::instance::{Mode, Setup};
-use crate::request::{Answer, Ask, Symmetric};
+use crate::request::{RequestAnswer, RequestParameters, Symmetric};
 
 const BLOCK_BYTES: usize = 16;
 static PADDINGS: [[u8; BLOCK_BYTES]; BLOCK_BYTES + 1] = {
@@ -119,7 +119,7 @@ impl Requests {
         }
     }
 
-    fn take_sealed(&mut self, index: usize, answer: &Answer<'_>) -> Result<(), Trouble> {
+    fn take_sealed(&mut self, index: usize, answer: &RequestAnswer<'_>) -> Result<(), AnswerError> {
         let tag = answer.digest.get(..TAG_BYTES).ok_or_else(|| wrong("a tag is missing"))?;
         let place = self.output.place(index);
         place[..answer.bytes.len()].copy_from_slice(answer.bytes);
@@ -131,7 +131,7 @@ impl Requests {
         Ok(())
     }
 
-    fn take_digest(&mut self, index: usize, digest: &[u8]) -> Result<bool, Trouble> {
+    fn take_digest(&mut self, index: usize, digest: &[u8]) -> Result<bool, AnswerError> {
         match &self.tags {
             Tags::Compared(tags) => {
                 let verdict = is_equal(tags[index].as_slice()?, digest);
@@ -146,7 +146,7 @@ fn place_len(output: &Output, index: usize) -> usize {
     output.offsets[index + 1] - output.offsets[index]
 }
 
-impl Work for Requests {
+impl MessageWork for Requests {
     fn count(&self) -> usize {
         self.messages.len()
     }
@@ -155,7 +155,7 @@ impl Work for Requests {
         Setup::Symmetric(self.mode, &self.key)
     }
 
-    fn ask(&self, index: usize) -> Result<Option<Ask<'_>>> {
+    fn ask(&self, index: usize) -> Result<Option<RequestParameters<'_>>> {
         let message = self.text(index)?;
         let padding = self.padding(message.len());
         // An empty message needs no cipher.
@@ -166,10 +166,10 @@ impl Work for Requests {
         let iv = self.starts.get(index).map_or(&[][..], |start| &start[..self.start_bytes]);
         let aad = self.associated.get(index).map_or(Ok(&[][..]), Bytes::as_slice)?;
         let tag = self.given_tag(index)?;
-        Ok(Some(Ask::Symmetric(Symmetric { mode: self.mode, iv, aad, message, padding, tag })))
+        Ok(Some(RequestParameters::Symmetric(Symmetric { mode: self.mode, iv, aad, message, padding, tag })))
     }
 
-    fn take(&mut self, index: usize, answer: &Answer<'_>) -> Result<Next, Trouble> {
+    fn take(&mut self, index: usize, answer: &RequestAnswer<'_>) -> Result<Continuation, AnswerError> {
         succeeded("cpaCySymPerformOp", answer)?;
         let fits = match self.mode {
             Mode::Seal => self.take_sealed(index, answer).map(|()| true)?,
@@ -184,14 +184,14 @@ impl Work for Requests {
             }
             Mode::Open | Mode::CbcEncrypt | Mode::CbcDecrypt | Mode::Ctr => self.output.write(index, answer.bytes),
         };
-        if fits { Ok(Next::Done) } else { Err(wrong("an answer is longer than was asked for")) }
+        if fits { Ok(Continuation::Done) } else { Err(wrong("an answer is longer than was asked for")) }
     }
 
     fn value(&mut self) -> Result<Value> {
         match std::mem::replace(&mut self.tags, Tags::None) {
             Tags::Apart(tags) if self.mode == Mode::Seal => {
                 let tags = Some(Bytes::from_host(tags.freeze()));
-                Sealed { text: self.output.finish(&self.form)?, tags }.into_value()
+                SealedMessages { text: self.output.finish(&self.form)?, tags }.into_value()
             }
             Tags::Compared(_) => Ok(Value::Bytes(self.output.verdicts()?)),
             _ => self.output.finish(&self.form)?.into_value(),
@@ -199,7 +199,7 @@ impl Work for Requests {
     }
 }
 
-pub(super) fn seal(op: &Seal) -> Result<Box<dyn Work>> {
+pub(super) fn seal(op: &Seal) -> Result<Box<dyn MessageWork>> {
     let behind = if op.is_detached() { 0 } else { TAG_BYTES };
     let output = Output::new(op.messages().lens().map(|len| len.saturating_add(behind)), false)?;
     let work = Requests::new(Mode::Seal, op.key().material().as_slice()?, op.messages(), output)?;
@@ -210,7 +210,7 @@ pub(super) fn seal(op: &Seal) -> Result<Box<dyn Work>> {
     Ok(Box::new(work.with_tags(tags).with_nonces(op.nonces(), op.associated_data())?))
 }
 
-pub(super) fn open(op: &Open) -> Result<Box<dyn Work>> {
+pub(super) fn open(op: &Open) -> Result<Box<dyn MessageWork>> {
     let tags = match op.detached_tags() {
         Some(given) => {
             let mut tags = HostBufferMut::zeroed(given.len())?;
@@ -225,7 +225,7 @@ pub(super) fn open(op: &Open) -> Result<Box<dyn Work>> {
     Ok(Box::new(work.with_tags(tags).with_nonces(op.nonces(), op.associated_data())?))
 }
 
-pub(super) fn encrypt(op: &Encrypt) -> Result<Box<dyn Work>> {
+pub(super) fn encrypt(op: &Encrypt) -> Result<Box<dyn MessageWork>> {
     let mode = if op.mode() == CipherMode::Ctr { Mode::Ctr } else { Mode::CbcEncrypt };
     let output = Output::new(op.messages().lens().map(|len| op.text_len(len)), false)?;
     let mut work = Requests::new(mode, op.key().material().as_slice()?, op.messages(), output)?;
@@ -233,7 +233,7 @@ pub(super) fn encrypt(op: &Encrypt) -> Result<Box<dyn Work>> {
     Ok(Box::new(work.with_vectors(op.vectors())?))
 }
 
-pub(super) fn decrypt(op: &Decrypt) -> Result<Box<dyn Work>> {
+pub(super) fn decrypt(op: &Decrypt) -> Result<Box<dyn MessageWork>> {
     let mode = if op.mode() == CipherMode::Ctr { Mode::Ctr } else { Mode::CbcDecrypt };
     let output = Output::new(op.messages().lens(), op.is_secret())?;
     let mut work = Requests::new(mode, op.key().material().as_slice()?, op.messages(), output)?;
@@ -241,18 +241,18 @@ pub(super) fn decrypt(op: &Decrypt) -> Result<Box<dyn Work>> {
     Ok(Box::new(work.with_vectors(op.vectors())?))
 }
 
-pub(super) fn hash(op: &Hash) -> Result<Box<dyn Work>> {
+pub(super) fn hash(op: &Hash) -> Result<Box<dyn MessageWork>> {
     let output = Output::new(op.messages.lens().map(|_| op.algorithm.digest_bytes()), false)?;
     Ok(Box::new(Requests::new(Mode::Hash(op.algorithm), &[], &op.messages, output)?))
 }
 
-pub(super) fn hmac(op: &Hmac) -> Result<Box<dyn Work>> {
+pub(super) fn hmac(op: &Hmac) -> Result<Box<dyn MessageWork>> {
     let Purpose::Hmac(algorithm) = op.key().purpose() else { return Err(op.key().invalid()) };
     let output = Output::new(op.messages().lens().map(|_| algorithm.digest_bytes()), false)?;
     Ok(Box::new(Requests::new(Mode::Hmac(algorithm), &short_key(algorithm, op.key())?, op.messages(), output)?))
 }
 
-pub(super) fn verify(op: &Verify) -> Result<Box<dyn Work>> {
+pub(super) fn verify(op: &Verify) -> Result<Box<dyn MessageWork>> {
     let Purpose::Hmac(algorithm) = op.key().purpose() else { return Err(op.key().invalid()) };
     let output = Output::new(op.messages().lens().map(|_| 1), false)?;
     let work = Requests::new(Mode::Hmac(algorithm), &short_key(algorithm, op.key())?, op.messages(), output)?;

@@ -46,11 +46,11 @@ const INSTANCES: usize = 6;
 const RING_PLACES: usize = 16;
 
 /// A request that runs its work and then its callback.
-type Waiting = Box<dyn FnOnce() + Send>;
+type QueuedRequest = Box<dyn FnOnce() + Send>;
 
 #[derive(Default)]
 struct State {
-    rings: [Vec<Waiting>; INSTANCES],
+    rings: [Vec<QueuedRequest>; INSTANCES],
     notify: [Option<(Notify, usize)>; INSTANCES],
     event: Option<u32>,
     blocks: HashMap<usize, usize>,
@@ -115,7 +115,7 @@ fn number(instance: Instance) -> Option<usize> {
     (instance as usize).checked_sub(1).filter(|number| *number < INSTANCES)
 }
 
-pub(crate) fn enqueue(instance: Instance, work: Waiting) -> Status {
+pub(crate) fn enqueue(instance: Instance, work: QueuedRequest) -> Status {
     let Some(number) = number(instance) else { return INVALID_PARAM };
     if has_fault(RING_FULL) {
         return RETRY;
@@ -150,12 +150,12 @@ fn poll(instance: Instance) -> Status {
 
 /// An address that may be sent to other threads.
 #[derive(Clone, Copy)]
-pub(crate) struct Place<T>(pub(crate) *mut T);
+pub(crate) struct SharedAddress<T>(pub(crate) *mut T);
 
 // SAFETY: the address belongs to a request in flight, which the caller does not access.
-unsafe impl<T> Send for Place<T> {}
+unsafe impl<T> Send for SharedAddress<T> {}
 
-impl<T> Place<T> {
+impl<T> SharedAddress<T> {
     pub(crate) fn get(self) -> *mut T {
         self.0
     }

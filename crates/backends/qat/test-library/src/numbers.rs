@@ -6,23 +6,23 @@ use std::ptr::{null, null_mut};
 use aws_lc_sys::*;
 
 use crate::sys::*;
-use crate::{Place, REQUEST_FAILS, WRONG_RSA, bytes, enqueue, has_fault, is_reached};
+use crate::{REQUEST_FAILS, SharedAddress, WRONG_RSA, bytes, enqueue, has_fault, is_reached};
 
 /// An owned big number.
-struct Number(*mut BIGNUM);
+struct BigNumber(*mut BIGNUM);
 
-impl Number {
-    fn of(buffer: &FlatBuffer) -> Number {
+impl BigNumber {
+    fn of(buffer: &FlatBuffer) -> BigNumber {
         // SAFETY: the buffer has its stated length. A null result means no memory and ends the
         // test.
         let made = unsafe { BN_bin2bn(bytes(buffer).as_ptr(), buffer.len as usize, null_mut()) };
         assert!(!made.is_null());
-        Number(made)
+        BigNumber(made)
     }
 
-    fn new() -> Number {
+    fn new() -> BigNumber {
         // SAFETY: the function takes no arguments.
-        Number(unsafe { BN_new() })
+        BigNumber(unsafe { BN_new() })
     }
 
     /// Writes the number to the whole buffer. Returns false if it does not fit.
@@ -32,7 +32,7 @@ impl Number {
     }
 }
 
-impl Drop for Number {
+impl Drop for BigNumber {
     fn drop(&mut self) {
         // SAFETY: the library created the number, and it is freed once.
         unsafe { BN_free(self.0) };
@@ -47,8 +47,8 @@ impl Workspace {
         Workspace(unsafe { BN_CTX_new() })
     }
 
-    fn power(&self, base: &Number, exponent: &Number, modulus: &Number) -> Number {
-        let (result, below) = (Number::new(), Number::new());
+    fn power(&self, base: &BigNumber, exponent: &BigNumber, modulus: &BigNumber) -> BigNumber {
+        let (result, below) = (BigNumber::new(), BigNumber::new());
         // SAFETY: all numbers are alive, here and below.
         assert_eq!(1, unsafe { BN_nnmod(below.0, base.0, modulus.0, self.0) });
         // SAFETY: as above.
@@ -56,8 +56,8 @@ impl Workspace {
         result
     }
 
-    fn times(&self, a: &Number, b: &Number, modulus: &Number) -> Number {
-        let result = Number::new();
+    fn times(&self, a: &BigNumber, b: &BigNumber, modulus: &BigNumber) -> BigNumber {
+        let result = BigNumber::new();
         // SAFETY: as above.
         assert_eq!(1, unsafe { BN_mod_mul(result.0, a.0, b.0, modulus.0, self.0) });
         result
@@ -84,15 +84,18 @@ pub unsafe extern "C" fn cpaCyRsaEncrypt(
     if !is_reached(&input) || !is_reached(&output) {
         return INVALID_PARAM;
     }
-    let (tag, op, out) = (Place(tag), Place(op.cast_mut()), Place(out));
+    let (tag, op, out) = (SharedAddress(tag), SharedAddress(op.cast_mut()), SharedAddress(out));
     enqueue(
         instance,
         Box::new(move || {
             let (tag, op, out) = (tag.get(), op.get(), out.get());
             // SAFETY: as above.
             let (key, input, output) = unsafe { (*(*op).key, (*op).input, *out) };
-            let result =
-                Workspace::new().power(&Number::of(&input), &Number::of(&key.exponent), &Number::of(&key.modulus));
+            let result = Workspace::new().power(
+                &BigNumber::of(&input),
+                &BigNumber::of(&key.exponent),
+                &BigNumber::of(&key.modulus),
+            );
             let status = if result.write(&output) && !has_fault(REQUEST_FAILS) { SUCCESS } else { FAIL };
             // SAFETY: the caller passed the callback together with its tag.
             unsafe { done(tag, status, op.cast(), out) };
@@ -114,7 +117,7 @@ pub unsafe extern "C" fn cpaCyRsaDecrypt(
     if !is_reached(&input) || !is_reached(&output) || !is_reached(&key.p) || !is_half {
         return INVALID_PARAM;
     }
-    let (tag, op, out) = (Place(tag), Place(op.cast_mut()), Place(out));
+    let (tag, op, out) = (SharedAddress(tag), SharedAddress(op.cast_mut()), SharedAddress(out));
     enqueue(
         instance,
         Box::new(move || {
@@ -134,15 +137,15 @@ pub unsafe extern "C" fn cpaCyRsaDecrypt(
 }
 
 /// The private function with both primes (RFC 8017, 5.1.2).
-fn remainders(key: &RsaPrivateKey, input: &FlatBuffer) -> Number {
-    let (workspace, message) = (Workspace::new(), Number::of(input));
-    let [p, q, dp, dq, q_inverse] = [key.p, key.q, key.dp, key.dq, key.q_inverse].map(|part| Number::of(&part));
+fn remainders(key: &RsaPrivateKey, input: &FlatBuffer) -> BigNumber {
+    let (workspace, message) = (Workspace::new(), BigNumber::of(input));
+    let [p, q, dp, dq, q_inverse] = [key.p, key.q, key.dp, key.dq, key.q_inverse].map(|part| BigNumber::of(&part));
     let (first, second) = (workspace.power(&message, &dp, &p), workspace.power(&message, &dq, &q));
-    let difference = Number::new();
+    let difference = BigNumber::new();
     // SAFETY: all numbers are alive, here and below.
     assert_eq!(1, unsafe { BN_mod_sub(difference.0, first.0, second.0, p.0, workspace.0) });
     let factor = workspace.times(&difference, &q_inverse, &p);
-    let (product, sum) = (Number::new(), Number::new());
+    let (product, sum) = (BigNumber::new(), BigNumber::new());
     // SAFETY: as above.
     assert_eq!(1, unsafe { BN_mul(product.0, factor.0, q.0, workspace.0) });
     // SAFETY: as above.
@@ -171,7 +174,7 @@ pub unsafe extern "C" fn cpaCyEcdsaSignRS(
     if !is_reached(&d) || !is_reached(&k) {
         return INVALID_PARAM;
     }
-    let (tag, op, r, s) = (Place(tag), Place(op.cast_mut()), Place(r), Place(s));
+    let (tag, op, r, s) = (SharedAddress(tag), SharedAddress(op.cast_mut()), SharedAddress(r), SharedAddress(s));
     enqueue(
         instance,
         Box::new(move || {
@@ -191,10 +194,10 @@ pub unsafe extern "C" fn cpaCyEcdsaSignRS(
     )
 }
 
-fn signed(op: &EcdsaSignOp) -> Option<(Number, Number)> {
-    let (group, workspace, n) = (curve(op.q.len), Workspace::new(), Number::of(&op.n));
-    let (k, m, d) = (Number::of(&op.k), Number::of(&op.m), Number::of(&op.d));
-    let (x, r, inverse, sum) = (Number::new(), Number::new(), Number::new(), Number::new());
+fn signed(op: &EcdsaSignOp) -> Option<(BigNumber, BigNumber)> {
+    let (group, workspace, n) = (curve(op.q.len), Workspace::new(), BigNumber::of(&op.n));
+    let (k, m, d) = (BigNumber::of(&op.k), BigNumber::of(&op.m), BigNumber::of(&op.d));
+    let (x, r, inverse, sum) = (BigNumber::new(), BigNumber::new(), BigNumber::new(), BigNumber::new());
     // SAFETY: all objects are alive until they are freed, here and below.
     let point = unsafe { EC_POINT_new(group) };
     // SAFETY: as above.
@@ -224,7 +227,7 @@ pub unsafe extern "C" fn cpaCyEcdsaVerify(
     op: *const EcdsaVerifyOp,
     _: *mut Boolean,
 ) -> Status {
-    let (tag, op) = (Place(tag), Place(op.cast_mut()));
+    let (tag, op) = (SharedAddress(tag), SharedAddress(op.cast_mut()));
     enqueue(
         instance,
         Box::new(move || {
@@ -239,7 +242,7 @@ pub unsafe extern "C" fn cpaCyEcdsaVerify(
 }
 
 fn is_signature(op: &EcdsaVerifyOp) -> bool {
-    let (x, y, r, s) = (Number::of(&op.xp), Number::of(&op.yp), Number::of(&op.r), Number::of(&op.s));
+    let (x, y, r, s) = (BigNumber::of(&op.xp), BigNumber::of(&op.yp), BigNumber::of(&op.r), BigNumber::of(&op.s));
     // SAFETY: all objects are alive until they are freed. The signature takes ownership of its
     // numbers.
     unsafe {

@@ -7,7 +7,7 @@ use panoply_cpu_crypto::Failure;
 use panoply_cpu_crypto::deflate::{Deflater, Inflater};
 
 use crate::sys::*;
-use crate::{Place, REQUEST_FAILS, bytes, enqueue, has_fault, is_reached, session_begins, session_ends};
+use crate::{REQUEST_FAILS, SharedAddress, bytes, enqueue, has_fault, is_reached, session_begins, session_ends};
 
 #[repr(C)]
 struct Context {
@@ -111,8 +111,8 @@ unsafe fn begin(
     if !is_reached(&input) || !is_reached(&output) || input.len == 0 {
         return INVALID_PARAM;
     }
-    let (session, results, tag) = (Place(session), Place(results), Place(tag));
-    let (input, output) = ((Place(input.data), input.len), (Place(output.data), output.len));
+    let (session, results, tag) = (SharedAddress(session), SharedAddress(results), SharedAddress(tag));
+    let (input, output) = ((SharedAddress(input.data), input.len), (SharedAddress(output.data), output.len));
     enqueue(
         instance,
         Box::new(move || {

@@ -8,7 +8,9 @@ use panoply_cpu_crypto::cipher::CipherKey;
 use panoply_cpu_crypto::hash::{self, HmacKey};
 
 use crate::sys::*;
-use crate::{NO_SESSION, Place, REQUEST_FAILS, bytes, enqueue, has_fault, is_reached, session_begins, session_ends};
+use crate::{
+    NO_SESSION, REQUEST_FAILS, SharedAddress, bytes, enqueue, has_fault, is_reached, session_begins, session_ends,
+};
 
 /// The context of a session: the setup, with copies of the keys.
 #[repr(C)]
@@ -79,7 +81,7 @@ pub unsafe extern "C" fn cpaCySymPerformOp(
     if !is_one || !is_reached(&buffer) || lens > buffer.len {
         return INVALID_PARAM;
     }
-    let (tag, op, list) = (Place(tag), Place(op.cast_mut()), Place(from.cast_mut()));
+    let (tag, op, list) = (SharedAddress(tag), SharedAddress(op.cast_mut()), SharedAddress(from.cast_mut()));
     enqueue(
         instance,
         Box::new(move || {

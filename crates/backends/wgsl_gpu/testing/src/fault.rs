@@ -8,7 +8,7 @@ use panoply_core::{
     DType, DeviceInfo, Error, ErrorKind, Item, Op, OpenOptions, Operation, Result, Support, Tensor, Value,
 };
 
-use crate::{Limited, TestBackend, TestEngine};
+use crate::{DeviceLimits, TestBackend, TestEngine};
 
 /// The longest time for one op.
 const WAIT_MAX: Duration = Duration::from_secs(60);
@@ -52,7 +52,7 @@ fn numbers() -> Tensor {
 }
 
 pub fn what_does_not_fit_small_limits_is_refused_and_the_rest_runs(backend: &dyn TestBackend) {
-    let backend = &*backend.limited(Limited { binding_bytes_max: Some(1 << 16), ..Limited::default() });
+    let backend = &*backend.limited(DeviceLimits { binding_bytes_max: Some(1 << 16), ..DeviceLimits::default() });
     let Some(device) = first_device(backend) else { return };
     let large = Tensor::zeros(DType::F32, [1 << 15]).unwrap();
     let op: Op = Softmax::new(&large).into_op().unwrap();

@@ -6,12 +6,12 @@ use panoply_conformance::reference::reference;
 use panoply_conformance::values::difference;
 use panoply_core::expr::Expr;
 use panoply_core::op::compute::{Gather, Map, MatMul, Reduce, Softmax, Sort, Transfer};
-use panoply_core::{DType, Describe, Error, Finished, Item, Op, OpenOptions, Operation, Result, Tensor};
+use panoply_core::{DType, Describe, Error, FinishedOp, Item, Op, OpenOptions, Operation, Result, Tensor};
 use panoply_kernels::wgsl::Kernel;
 use panoply_wgsl_gpu::internals::SLOT_BYTES;
 
 use crate::form::{CLOSE, floats};
-use crate::{Limited, TestBackend, TestEngine, engine};
+use crate::{DeviceLimits, TestBackend, TestEngine, engine};
 
 /// The longest time for one op.
 const WAIT_MAX: Duration = Duration::from_secs(60);
@@ -25,7 +25,7 @@ fn submit_ops(engine: &mut dyn TestEngine, ops: Vec<Result<Op>>) {
     engine.submit(&mut ops.into_iter().enumerate().map(item).collect());
 }
 
-fn wait(engine: &mut dyn TestEngine) -> Vec<Finished> {
+fn wait(engine: &mut dyn TestEngine) -> Vec<FinishedOp> {
     let mut finished = Vec::new();
     while engine.poll(&mut finished, WAIT_MAX) > 0 {}
     finished
@@ -62,7 +62,7 @@ fn dispatches(engine: &mut dyn TestEngine) -> u64 {
 
 pub fn many_maps_are_few_dispatches(backend: &dyn TestBackend) {
     // With parameters in the dispatch itself, and in a buffer.
-    let without = Limited { without_immediates: true, ..Limited::default() };
+    let without = DeviceLimits { without_immediates: true, ..DeviceLimits::default() };
     let limited = backend.limited(without);
     for backend in [backend, &*limited] {
         let Some(mut engine) = engine(backend) else { return };
@@ -196,7 +196,7 @@ pub fn different_maps_in_turn_and_what_comes_between(backend: &dyn TestBackend) 
 }
 
 pub fn a_full_arena_is_no_error(backend: &dyn TestBackend) {
-    let limits = Limited { binding_bytes_max: Some(1 << 16), ..Limited::default() };
+    let limits = DeviceLimits { binding_bytes_max: Some(1 << 16), ..DeviceLimits::default() };
     let Some(mut engine) = engine(&*backend.limited(limits)) else { return };
     let slots = (1 << 16) / SLOT_BYTES;
     let (one, two) = (all(&mut *engine, 1.0, 64), all(&mut *engine, 2.0, 64));

@@ -28,7 +28,7 @@ use panoply_wgsl_gpu::{Driver, GpuEngine, ops};
 
 /// Limits of a simulated device; limits that are not given are small.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Limited {
+pub struct DeviceLimits {
     pub binding_bytes_max: Option<u64>,
     pub workgroup_bytes_max: Option<u32>,
     pub without_immediates: bool,
@@ -37,7 +37,7 @@ pub struct Limited {
 /// A backend under test.
 pub trait TestBackend: Backend {
     /// The same backend, whose devices have at most these limits.
-    fn limited(&self, limits: Limited) -> Box<dyn TestBackend>;
+    fn limited(&self, limits: DeviceLimits) -> Box<dyn TestBackend>;
 
     fn open_engine(&self, device: &DeviceInfo, options: &OpenOptions) -> Result<Box<dyn TestEngine>>;
 }

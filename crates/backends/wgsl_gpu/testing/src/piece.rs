@@ -13,7 +13,7 @@ use panoply_core::{DType, Error, Location, OpenOptions, Operation, Tensor};
 
 use crate::fault::run;
 use crate::form::{CLOSE, agree, floats};
-use crate::{Limited, TestBackend, TestEngine, run_one};
+use crate::{DeviceLimits, TestBackend, TestEngine, run_one};
 
 /// The largest binding of the simulated adapter.
 const BINDING_BYTES: u64 = 1 << 16;
@@ -22,11 +22,11 @@ pub const LOOSE: Tolerance = Tolerance::Close { relative: 1e-4, absolute: 1e-2 }
 /// An engine on the simulated adapter, or `None` if there is none; then the test prints that it is
 /// skipped.
 pub fn engine(backend: &dyn TestBackend) -> Option<Box<dyn TestEngine>> {
-    let backend = backend.limited(Limited {
+    let backend = backend.limited(DeviceLimits {
         binding_bytes_max: Some(BINDING_BYTES),
         // The amount that sorting long lines needs.
         workgroup_bytes_max: Some(32_768),
-        ..Limited::default()
+        ..DeviceLimits::default()
     });
     match backend.discover() {
         Ok(devices) => Some(backend.open_engine(&devices[0], &OpenOptions::default()).unwrap()),

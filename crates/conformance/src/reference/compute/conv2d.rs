@@ -51,14 +51,14 @@ pub(super) fn backward_weight(op: &Conv2dBackwardWeight) -> Result<Value> {
 }
 
 /// The indices of the elements that one product of a convolution uses.
-struct Place {
+struct ProductIndices {
     /// The input, or `None` for padding.
     input: Option<usize>,
     weight: usize,
     output: usize,
 }
 
-fn for_each_product(shape: &ConvShape, mut visit: impl FnMut(Place)) {
+fn for_each_product(shape: &ConvShape, mut visit: impl FnMut(ProductIndices)) {
     let [out_height, out_width] = shape.output();
     for image in 0..shape.batch {
         for filter in 0..shape.filters {
@@ -66,7 +66,7 @@ fn for_each_product(shape: &ConvShape, mut visit: impl FnMut(Place)) {
                 for column in 0..out_width {
                     let output = ((image * shape.filters + filter) * out_height + row) * out_width + column;
                     for_each_tap(shape, image, filter, [row, column], |input, weight| {
-                        visit(Place { input, weight, output });
+                        visit(ProductIndices { input, weight, output });
                     });
                 }
             }

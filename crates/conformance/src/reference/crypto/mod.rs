@@ -82,7 +82,7 @@ fn associated(data: Option<&Messages>, index: usize) -> Result<Vec<u8>> {
     Ok(bytes.as_slice()?.to_vec())
 }
 
-fn seal(op: &Seal) -> Result<Sealed> {
+fn seal(op: &Seal) -> Result<SealedMessages> {
     let key = op.key().material().as_slice()?;
     let mut tags = Vec::new();
     let text = each(op.messages(), |index, message| {
@@ -98,7 +98,7 @@ fn seal(op: &Seal) -> Result<Sealed> {
         }
         Ok(text)
     })?;
-    Ok(Sealed { text, tags: op.is_detached().then(|| Bytes::from_vec(tags)) })
+    Ok(SealedMessages { text, tags: op.is_detached().then(|| Bytes::from_vec(tags)) })
 }
 
 fn open(op: &Open) -> Result<Messages> {

@@ -9,7 +9,7 @@ use panoply_core::{Complex64, DType, Result, Tensor, Value};
 use crate::reference::lines::lines;
 use crate::values::{tensor_of, to_f64};
 
-pub(super) type Number = [f64; 2];
+pub(super) type Complex = [f64; 2];
 
 pub(super) fn forward(op: &Fft) -> Result<Value> {
     let shape = op.output_shape()?;
@@ -25,7 +25,7 @@ pub(super) fn forward(op: &Fft) -> Result<Value> {
 }
 
 /// Complex or real numbers in f64. A complex number is a pair.
-fn wide_numbers(tensor: &Tensor, pairs: bool) -> Result<Vec<Number>> {
+fn wide_numbers(tensor: &Tensor, pairs: bool) -> Result<Vec<Complex>> {
     let values = to_f64(tensor)?;
     Ok(match pairs {
         true => values.chunks_exact(2).map(|pair| [pair[0], pair[1]]).collect(),
@@ -56,7 +56,7 @@ pub(super) fn inverse(op: &Ifft) -> Result<Value> {
 }
 
 /// Computes `Σ x[j] · exp(sign · 2πi·j·k/n)` for each k.
-pub(super) fn spectrum(line: &[Number], sign: f64) -> Vec<Number> {
+pub(super) fn spectrum(line: &[Complex], sign: f64) -> Vec<Complex> {
     let len = line.len();
     if len <= 1 {
         return line.to_vec();
@@ -67,14 +67,14 @@ pub(super) fn spectrum(line: &[Number], sign: f64) -> Vec<Number> {
     };
     let radix = (2..=len).find(|divisor| len.is_multiple_of(*divisor)).unwrap_or(len);
     if radix == len {
-        let roots: Vec<Number> = (0..len).map(root).collect();
+        let roots: Vec<Complex> = (0..len).map(root).collect();
         let term = |k: usize| line.iter().enumerate().map(|(j, x)| product(*x, roots[j * k % len])).fold([0.0; 2], sum);
         return (0..len).map(term).collect();
     }
     // The elements at distance `radix`, from each start, form a shorter line, whose spectrum
     // repeats.
     let shorter = len / radix;
-    let parts: Vec<Vec<Number>> = (0..radix)
+    let parts: Vec<Vec<Complex>> = (0..radix)
         .map(|start| spectrum(&line.iter().skip(start).step_by(radix).copied().collect::<Vec<_>>(), sign))
         .collect();
     let term = |k: usize| {
@@ -84,7 +84,7 @@ pub(super) fn spectrum(line: &[Number], sign: f64) -> Vec<Number> {
 }
 
 /// The full spectrum of `len` real numbers, from its first half.
-pub(super) fn whole_spectrum(half: &[Number], len: usize) -> Vec<Number> {
+pub(super) fn whole_spectrum(half: &[Complex], len: usize) -> Vec<Complex> {
     let element = |k: usize| match 2 * k {
         _ if k == 0 || 2 * k == len => [half[k][0], 0.0],
         twice if twice < len => half[k],
@@ -96,15 +96,15 @@ pub(super) fn whole_spectrum(half: &[Number], len: usize) -> Vec<Number> {
 /// Maps the lines of one tensor to the lines of another, whose length may differ. Excess elements
 /// are dropped.
 pub(super) fn map_lines(
-    numbers: &[Number],
+    numbers: &[Complex],
     from: &[usize],
     to: &[usize],
     axis: usize,
-    change: impl Fn(&[Number]) -> Vec<Number>,
-) -> Vec<Number> {
+    change: impl Fn(&[Complex]) -> Vec<Complex>,
+) -> Vec<Complex> {
     let mut changed = vec![[0.0; 2]; to.iter().product()];
     for (sources, targets) in lines(from, axis).into_iter().zip(lines(to, axis)) {
-        let line: Vec<Number> = sources.into_iter().map(|place| numbers[place]).collect();
+        let line: Vec<Complex> = sources.into_iter().map(|place| numbers[place]).collect();
         for (place, value) in targets.into_iter().zip(change(&line)) {
             changed[place] = value;
         }
@@ -112,7 +112,7 @@ pub(super) fn map_lines(
     changed
 }
 
-pub(super) fn numbers(tensor: &Tensor) -> Result<Vec<Number>> {
+pub(super) fn numbers(tensor: &Tensor) -> Result<Vec<Complex>> {
     let values = to_f64(tensor)?;
     Ok(match tensor.dtype() {
         DType::Complex64 => values.chunks_exact(2).map(|pair| [pair[0], pair[1]]).collect(),
@@ -120,14 +120,14 @@ pub(super) fn numbers(tensor: &Tensor) -> Result<Vec<Number>> {
     })
 }
 
-pub(super) fn complex_tensor(dims: &[usize], numbers: &[Number]) -> Result<Tensor> {
+pub(super) fn complex_tensor(dims: &[usize], numbers: &[Complex]) -> Result<Tensor> {
     Tensor::from_vec(numbers.iter().map(|[re, im]| Complex64::new(*re as f32, *im as f32)).collect(), dims)
 }
 
-pub(super) fn product(a: Number, b: Number) -> Number {
+pub(super) fn product(a: Complex, b: Complex) -> Complex {
     [a[0] * b[0] - a[1] * b[1], a[0] * b[1] + a[1] * b[0]]
 }
 
-pub(super) fn sum(a: Number, b: Number) -> Number {
+pub(super) fn sum(a: Complex, b: Complex) -> Complex {
     [a[0] + b[0], a[1] + b[1]]
 }

@@ -5,7 +5,7 @@ use std::f64::consts::TAU;
 use panoply_core::op::signal::{Channelize, Convolve, Fir, Iir};
 use panoply_core::{DType, Result, Tensor, Value};
 
-use super::fft::{Number, complex_tensor, numbers, product, sum};
+use super::fft::{Complex, complex_tensor, numbers, product, sum};
 use crate::values::tensor_of;
 
 pub(super) fn fir(op: &Fir) -> Result<Value> {
@@ -60,7 +60,7 @@ pub(super) fn convolve(op: &Convolve) -> Result<Value> {
     let mut output = Vec::new();
     for line in lines(&input, len) {
         for at in first..first + count {
-            let term = |(tap, weight): (usize, &Number)| Some(product(*weight, *line.get(at.checked_sub(tap)?)?));
+            let term = |(tap, weight): (usize, &Complex)| Some(product(*weight, *line.get(at.checked_sub(tap)?)?));
             output.push(kernel.iter().enumerate().filter_map(term).fold([0.0; 2], sum));
         }
     }
@@ -75,7 +75,7 @@ pub(super) fn channelize(op: &Channelize) -> Result<Value> {
         for frame in 0..len.div_ceil(op.channels) {
             let time = frame * op.channels;
             for channel in 0..op.channels {
-                let term = |(tap, weight): (usize, &Number)| {
+                let term = |(tap, weight): (usize, &Complex)| {
                     let place = time.checked_sub(tap)?;
                     let angle = -TAU * (channel * place % op.channels) as f64 / op.channels as f64;
                     Some(product(product(*line.get(place)?, [angle.cos(), angle.sin()]), *weight))
@@ -87,11 +87,11 @@ pub(super) fn channelize(op: &Channelize) -> Result<Value> {
     tensor(DType::Complex64, &shape, &output)
 }
 
-fn lines(values: &[Number], len: usize) -> impl Iterator<Item = &[Number]> {
+fn lines(values: &[Complex], len: usize) -> impl Iterator<Item = &[Complex]> {
     values.chunks(len.max(1))
 }
 
-fn tensor(dtype: DType, dims: &[usize], values: &[Number]) -> Result<Value> {
+fn tensor(dtype: DType, dims: &[usize], values: &[Complex]) -> Result<Value> {
     let tensor: Tensor = match dtype {
         DType::Complex64 => complex_tensor(dims, values)?,
         _ => tensor_of(dtype, dims, &values.iter().map(|[re, _]| *re).collect::<Vec<f64>>()),

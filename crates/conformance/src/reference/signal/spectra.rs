@@ -5,7 +5,7 @@ use std::f64::consts::{PI, SQRT_2};
 use panoply_core::op::signal::{Dct, DctKind, Fft2, Frames, Hilbert, Istft, PowerScale, Psd, Stft};
 use panoply_core::{DType, Result, Value};
 
-use super::fft::{Number, complex_tensor, map_lines, numbers, spectrum, whole_spectrum};
+use super::fft::{Complex, complex_tensor, map_lines, numbers, spectrum, whole_spectrum};
 use crate::values::{tensor_of, to_f64};
 
 pub(super) fn dct(op: &Dct) -> Result<Value> {
@@ -79,11 +79,11 @@ pub(super) fn hilbert(op: &Hilbert) -> Result<Value> {
 }
 
 /// The samples of each frame of a line, times the window, padded with zeros at the end.
-fn framed(frames: &Frames, window: &[f64], line: &[Number], detrend: bool) -> Vec<Vec<Number>> {
+fn framed(frames: &Frames, window: &[f64], line: &[Complex], detrend: bool) -> Vec<Vec<Complex>> {
     let silence = frames.silence();
     let sample = |place: usize| place.checked_sub(silence).and_then(|at| line.get(at)).copied().unwrap_or_default();
     let frame = |index: usize| {
-        let mut samples: Vec<Number> = (0..window.len()).map(|at| sample(index * frames.hop + at)).collect();
+        let mut samples: Vec<Complex> = (0..window.len()).map(|at| sample(index * frames.hop + at)).collect();
         let count = samples.len() as f64;
         let mean = |part: usize| samples.iter().map(|sample| sample[part]).sum::<f64>() / count;
         let mean = if detrend { [mean(0), mean(1)] } else { [0.0; 2] };
@@ -117,7 +117,7 @@ pub(super) fn psd(op: &Psd) -> Result<Value> {
     };
     let mut output = Vec::new();
     for line in values.chunks(len.max(1)) {
-        let spectra: Vec<Vec<Number>> =
+        let spectra: Vec<Vec<Complex>> =
             framed(&op.frames, &window, line, op.detrend).iter().map(|frame| spectrum(frame, -1.0)).collect();
         for bin in 0..bins {
             let power = spectra.iter().map(|bins| bins[bin][0].powi(2) + bins[bin][1].powi(2)).sum::<f64>();
@@ -149,7 +149,7 @@ pub(super) fn istft(op: &Istft) -> Result<Value> {
             }
         }
         let one =
-            |(sum, weight): (&Number, &f64)| if *weight < 1e-10 { [0.0; 2] } else { sum.map(|part| part / weight) };
+            |(sum, weight): (&Complex, &f64)| if *weight < 1e-10 { [0.0; 2] } else { sum.map(|part| part / weight) };
         output.extend(sums.iter().zip(&weights).map(one));
     }
     Ok(Value::Tensor(match op.real {

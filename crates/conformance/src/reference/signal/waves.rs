@@ -5,10 +5,10 @@ use std::f64::consts::TAU;
 use panoply_core::op::signal::{DemodulateWave, ModulateWave, ReadSamples, SampleFormat, Wave};
 use panoply_core::{DType, Error, Result, Tensor, Value};
 
-use super::fft::{Number, complex_tensor, numbers, product, spectrum};
+use super::fft::{Complex, complex_tensor, numbers, product, spectrum};
 use crate::values::{tensor_of, to_f64};
 
-fn turned(turns: f64) -> Number {
+fn turned(turns: f64) -> Complex {
     let angle = TAU * (turns - turns.floor());
     [angle.cos(), angle.sin()]
 }
@@ -48,7 +48,7 @@ pub(super) fn modulate(op: &ModulateWave) -> Result<Value> {
         Wave::Ofdm { carriers, prefix } => {
             for symbol in numbers(&op.input)?.chunks(carriers) {
                 let scale = (carriers as f64).sqrt();
-                let samples: Vec<Number> =
+                let samples: Vec<Complex> =
                     spectrum(symbol, 1.0).iter().map(|[re, im]| [re / scale, im / scale]).collect();
                 wave.extend_from_slice(&samples[carriers - prefix..]);
                 wave.extend(samples);
@@ -61,17 +61,17 @@ pub(super) fn modulate(op: &ModulateWave) -> Result<Value> {
 pub(super) fn demodulate(op: &DemodulateWave) -> Result<Value> {
     let (shape, wave) = (op.output_shape()?, numbers(&op.input)?);
     let len = op.input.shape().last().copied().unwrap_or(0).max(1);
-    let size = |value: Number| (value[0] * value[0] + value[1] * value[1]).sqrt();
+    let size = |value: Complex| (value[0] * value[0] + value[1] * value[1]).sqrt();
     let dtype = op.wave.message_dtype();
     Ok(Value::Tensor(match op.wave {
         Wave::Fsk { bits, samples, spacing } => {
             let tones = 1_usize << bits;
-            let energy = |symbol: &[Number], tone: usize| {
+            let energy = |symbol: &[Complex], tone: usize| {
                 let step = spacing * (tone as f64 - (tones - 1) as f64 / 2.0);
                 let terms = symbol.iter().enumerate().map(|(at, value)| product(*value, turned(-step * at as f64)));
                 size(terms.fold([0.0; 2], super::fft::sum))
             };
-            let decide = |symbol: &[Number]| {
+            let decide = |symbol: &[Complex]| {
                 let louder =
                     |best: usize, tone: usize| if energy(symbol, tone) > energy(symbol, best) { tone } else { best };
                 (0..tones).fold(0, louder) as f64
@@ -95,10 +95,10 @@ pub(super) fn demodulate(op: &DemodulateWave) -> Result<Value> {
         }
         Wave::Ofdm { carriers, prefix } => {
             let scale = (carriers as f64).sqrt();
-            let points = |symbol: &[Number]| -> Vec<Number> {
+            let points = |symbol: &[Complex]| -> Vec<Complex> {
                 spectrum(&symbol[prefix..], -1.0).iter().map(|[re, im]| [re / scale, im / scale]).collect()
             };
-            complex_tensor(&shape, &wave.chunks(carriers + prefix).flat_map(points).collect::<Vec<Number>>())?
+            complex_tensor(&shape, &wave.chunks(carriers + prefix).flat_map(points).collect::<Vec<Complex>>())?
         }
     }))
 }

@@ -1,7 +1,7 @@
 //! Seal and Open: every algorithm, with and without associated data, tags appended and detached;
 //! altered tags, texts, nonces and associated data.
 
-use panoply_core::op::crypto::{AeadAlgorithm, Key, Messages, Nonces, Open, Seal, Sealed, TAG_BYTES};
+use panoply_core::op::crypto::{AeadAlgorithm, Key, Messages, Nonces, Open, Seal, SealedMessages, TAG_BYTES};
 use panoply_core::{Bytes, Operation};
 
 use super::{LENS, batches, random};
@@ -46,7 +46,7 @@ fn add(cases: &mut Vec<Case>, name: &str, key: &Key, messages: &Messages) {
 }
 
 /// The reference's answer.
-fn sealed(op: &Seal) -> Sealed {
+fn sealed(op: &Seal) -> SealedMessages {
     let value = op.clone().into_op().and_then(|op| reference(&op)).and_then(Seal::output);
     value.unwrap_or_else(|error| panic!("a sealed message: {error}"))
 }

@@ -2,7 +2,7 @@
 
 use std::f64::consts::TAU;
 
-use panoply_core::op::signal::{Adapt, Channelize, Constellation, Mix, Target, TimingDetector, Track, Tracker};
+use panoply_core::op::signal::{Adapt, AdaptTarget, Channelize, Constellation, Mix, TimingDetector, Track, Tracker};
 use panoply_core::{Complex64, DType, Tensor};
 
 use super::fft::random_complex;
@@ -98,7 +98,7 @@ fn add_adapt(cases: &mut Vec<Case>) {
     };
     for (taps, dims) in [(1, &[0][..]), (1, &[40]), (4, &[2, 100]), (16, &[500]), (9, &[3, 5])] {
         let (input, wanted) = (random_complex(dims, 126), random_complex(dims, 127));
-        let target = Target::Signal(wanted);
+        let target = AdaptTarget::Signal(wanted);
         let name = format!("{taps}/{dims:?}");
         let op = Adapt::new(&input, target.clone(), &first(taps), 0.01);
         cases.push(Case::new(format!("adapt/lms/{name}"), op.clone(), close(1e-4)));
@@ -106,7 +106,9 @@ fn add_adapt(cases: &mut Vec<Case>) {
         cases.push(Case::new(format!("adapt/nlms/{name}"), op, close(1e-4)));
     }
     let received = line(shaped(400, 1.0, 0.1, 0.0));
-    for (name, target) in [("decisions", Target::Decisions(Constellation::Qpsk)), ("modulus", Target::Modulus(1.0))] {
+    for (name, target) in
+        [("decisions", AdaptTarget::Decisions(Constellation::Qpsk)), ("modulus", AdaptTarget::Modulus(1.0))]
+    {
         let op = Adapt::new(&received, target, &first(7), 0.01);
         cases.push(Case::new(format!("adapt/{name}"), op, close(1e-4)));
     }

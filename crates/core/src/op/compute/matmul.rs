@@ -140,8 +140,11 @@ impl MatMul {
         let (a_batch, [m, k]) = matrix_dims("matmul a", &self.a, self.transpose_a)?;
         let (b_batch, [b_rows, n]) = matrix_dims("matmul b", &self.b, self.transpose_b)?;
         if b_rows != k {
-            let (expected, got) = (vec![k, n], vec![b_rows, n]);
-            return Err(Error::ShapeMismatch { what: "matmul b", expected, got });
+            // The caller's shape: `n` may have any size, and the batch is checked by itself.
+            let batch = if b_batch.is_empty() { "" } else { "…, " };
+            let matrix = if self.transpose_b { format!("n, {k}") } else { format!("{k}, n") };
+            let expected = format!("shape [{batch}{matrix}] for any n");
+            return Err(Error::invalid("matmul b", expected, format!("{:?}", self.b.shape().dims())));
         }
         let mismatch =
             |_| Error::ShapeMismatch { what: "matmul batch", expected: a_batch.to_vec(), got: b_batch.to_vec() };
@@ -177,8 +180,8 @@ impl MatMul {
         if let Some(bias) = &self.bias {
             expect_dtype("matmul bias", dtype, bias)?;
             if bias.shape().dims() != [shape.n] && bias.shape().dims() != [shape.m, 1] {
-                let (expected, got) = (vec![shape.n], bias.shape().to_vec());
-                return Err(Error::ShapeMismatch { what: "matmul bias", expected, got });
+                let expected = format!("shape [{}] or [{}, 1]", shape.n, shape.m);
+                return Err(Error::invalid("matmul bias", expected, format!("{:?}", bias.shape().dims())));
             }
         }
         Ok(())
@@ -288,16 +291,31 @@ mod tests {
         let (a, b) = (f32s(&[2, 3]), f32s(&[3, 4]));
         assert!(matches!(refused(MatMul::new(&f32s(&[3]), &b)), Error::RankMismatch { got: 1, .. }));
         assert!(matches!(refused(MatMul::new(&a, &f32s(&[]))), Error::RankMismatch { got: 0, .. }));
-        assert!(matches!(refused(MatMul::new(&a, &f32s(&[2, 4]))), Error::ShapeMismatch { .. }));
+        assert!(matches!(refused(MatMul::new(&a, &f32s(&[2, 4]))), Error::InvalidArgument { .. }));
         let batch = MatMul::new(&f32s(&[2, 2, 3]), &f32s(&[3, 3, 4]));
         assert!(matches!(refused(batch), Error::ShapeMismatch { what: "matmul batch", .. }));
         let added = MatMul::new(&a, &b).beta(1.0, &f32s(&[3, 4]));
         assert!(matches!(refused(added), Error::ShapeMismatch { what: "matmul c", .. }));
         let biased = MatMul::new(&a, &b).bias(&f32s(&[5]));
-        assert!(matches!(refused(biased), Error::ShapeMismatch { what: "matmul bias", .. }));
+        assert!(matches!(refused(biased), Error::InvalidArgument { what: "matmul bias", .. }));
         let tall = f32s(&[1, 1]).broadcast_to([1 << 31, 1]).unwrap();
         let wide = f32s(&[1, 1]).broadcast_to([1, 1 << 31]).unwrap();
         assert!(matches!(refused(MatMul::new(&tall, &wide)), Error::SizeOverflow { .. }));
+    }
+
+    /// Regression: the expected shape had the second matrix's own columns, as if they had to be so
+    /// many, and a transposed matrix was shown as if it were not.
+    #[test]
+    fn a_dimension_that_may_have_any_size_is_a_letter() {
+        let text = |op: MatMul| op.validate().unwrap_err().to_string();
+        let (a, b) = (f32s(&[2, 4]), f32s(&[3, 5]));
+        assert_eq!(text(MatMul::new(&a, &b)), "matmul b: expected shape [4, n] for any n, got [3, 5]");
+        let turned = text(MatMul::new(&a, &b).transpose_b());
+        assert_eq!(turned, "matmul b: expected shape [n, 4] for any n, got [3, 5]");
+        let batch = text(MatMul::new(&a, &f32s(&[7, 3, 5])));
+        assert_eq!(batch, "matmul b: expected shape […, 4, n] for any n, got [7, 3, 5]");
+        let bias = text(MatMul::new(&a, &f32s(&[4, 5])).bias(&f32s(&[3])));
+        assert_eq!(bias, "matmul bias: expected shape [5] or [2, 1], got [3]");
     }
 
     #[test]

@@ -45,6 +45,18 @@ impl Reduction {
         }
     }
 
+    /// The reduction of an empty set, for errors.
+    pub(super) const fn of_no_elements(self) -> &'static str {
+        match self {
+            Reduction::Sum => "reduce: the sum of no elements",
+            Reduction::Mean => "reduce: the mean of no elements",
+            Reduction::Max => "reduce: the maximum of no elements",
+            Reduction::Min => "reduce: the minimum of no elements",
+            Reduction::ArgMax => "reduce: the index of the maximum of no elements",
+            Reduction::ArgMin => "reduce: the index of the minimum of no elements",
+        }
+    }
+
     /// The output's element type for this input type.
     pub const fn output_dtype(self, input: DType) -> DType {
         match self {
@@ -195,12 +207,9 @@ impl Describe for Reduce {
         }
         let count = self.count()?;
         if count == 0 && shape.elements() > 0 {
-            let expected = "at least one element along the axes";
-            return Err(Error::invalid(
-                "reduce: the extreme of nothing",
-                expected,
-                format!("{:?}", self.input.shape()),
-            ));
+            let expected = "at least one element along the reduced axes";
+            let got = format!("the shape {:?}", self.input.shape().dims());
+            return Err(Error::invalid(self.reduction.of_no_elements(), expected, got));
         }
         match self.reduction {
             Reduction::ArgMax | Reduction::ArgMin => check_positions(count, "reduce: elements for a position"),
@@ -249,6 +258,11 @@ mod tests {
         assert!(Reduce::sum(&empty).validate().is_ok() && Reduce::mean(&empty).validate().is_ok());
         assert!(matches!(Reduce::max(&empty).validate(), Err(Error::InvalidArgument { .. })));
         assert!(matches!(Reduce::arg_min(&empty).axes(&[1]).validate(), Err(Error::InvalidArgument { .. })));
+        let text = |op: Reduce| op.axes(&[1]).validate().unwrap_err().to_string();
+        let told = "expected at least one element along the reduced axes, got the shape [2, 0]";
+        assert_eq!(text(Reduce::max(&empty)), format!("reduce: the maximum of no elements: {told}"));
+        assert_eq!(text(Reduce::min(&empty)), format!("reduce: the minimum of no elements: {told}"));
+        assert_eq!(text(Reduce::arg_max(&empty)), format!("reduce: the index of the maximum of no elements: {told}"));
         assert!(Reduce::max(&empty).axes(&[0]).validate().is_ok());
         let complex = Tensor::zeros(DType::Complex64, [3]).unwrap();
         assert!(Reduce::mean(&complex).validate().is_ok());

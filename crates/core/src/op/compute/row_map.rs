@@ -265,9 +265,15 @@ impl Describe for RowMap {
                 return Err(Error::ShapeMismatch { what: "row_map: an input after the function", expected, got });
             }
         }
-        let is_extreme = matches!(self.function, RowFunction::Max | RowFunction::Min);
-        if is_extreme && self.row_len()? == 0 && output.elements() > 0 {
-            return Err(Error::invalid("row_map: the extreme of nothing", "at least one element in a row", "none"));
+        let extreme = match self.function {
+            RowFunction::Max => Some("row_map: the maximum of no elements"),
+            RowFunction::Min => Some("row_map: the minimum of no elements"),
+            _ => None,
+        };
+        if let Some(what) = extreme.filter(|_| output.elements() > 0)
+            && self.row_len()? == 0
+        {
+            return Err(Error::invalid(what, "at least one element in a row", "none"));
         }
         self.output_dtype().map(drop)
     }
@@ -323,7 +329,8 @@ mod tests {
         let scalar = RowMap::new(Expr::input(0), &[&zeros(DType::F32, &[])], RowFunction::Max);
         assert!(matches!(scalar.validate(), Err(Error::RankMismatch { .. })));
         let empty = RowMap::new(Expr::input(0), &[&zeros(DType::F32, &[2, 0])], RowFunction::Min);
-        assert!(matches!(empty.validate(), Err(Error::InvalidArgument { .. })));
+        let text = empty.validate().unwrap_err().to_string();
+        assert_eq!(text, "row_map: the minimum of no elements: expected at least one element in a row, got none");
         let mixed = over(RowFunction::Sum).after(Expr::input(0) + Expr::input(1), &[&zeros(DType::F64, &[2])]);
         assert!(matches!(mixed.validate(), Err(Error::Expression(_))));
     }

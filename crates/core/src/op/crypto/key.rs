@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, Weak};
 use super::algorithm::{AeadAlgorithm, CipherAlgorithm, HashAlgorithm, SignatureAlgorithm};
 use crate::bytes::Bytes;
 use crate::error::{Error, Result};
-use crate::locked::Locked;
+use crate::locked::LockedPages;
 use crate::once::OnceBox;
 use crate::part::{PartMut, PartRef, Parts};
 use crate::process::Process;
@@ -75,7 +75,7 @@ struct Identity {
     /// The process that made the key. Claims are known only to that process.
     process: Process,
     /// The expanded material: dropped, and so wiped, with the last handle.
-    expanded: OnceBox<Expanded>,
+    expanded: OnceBox<ExpandedForm>,
     /// Whether the key ever had a session. If not, the prefixes are not checked.
     has_sessions: AtomicBool,
     /// The nonce prefixes that sessions count under.
@@ -87,20 +87,20 @@ struct Identity {
 }
 
 /// The expanded form of a key's material.
-struct Expanded {
+struct ExpandedForm {
     made: Box<dyn Any + Send + Sync>,
     #[allow(dead_code)]
     // Held only for its destructor, which runs last: the expanded form is wiped while its memory is
     // locked.
-    locked: Option<Locked>,
+    locked: Option<LockedPages>,
 }
 
-impl Expanded {
-    fn new<T: Any + Send + Sync>(made: T, is_secret: bool) -> Expanded {
+impl ExpandedForm {
+    fn new<T: Any + Send + Sync>(made: T, is_secret: bool) -> ExpandedForm {
         let made = Box::new(made);
-        let lock = || Locked::new((&raw const *made).cast(), size_of::<T>());
+        let lock = || LockedPages::new((&raw const *made).cast(), size_of::<T>());
         let locked = is_secret.then(lock).flatten();
-        Expanded { made, locked }
+        ExpandedForm { made, locked }
     }
 }
 
@@ -156,7 +156,7 @@ impl Key {
         let slot = &self.identity.expanded;
         if slot.get().is_none() {
             // If another thread was faster, its equal result is kept.
-            let _ = slot.set(Expanded::new(expand()?, self.material.is_secret()));
+            let _ = slot.set(ExpandedForm::new(expand()?, self.material.is_secret()));
         }
         slot.get().and_then(|kept| kept.made.downcast_ref()).ok_or_else(|| self.invalid())
     }

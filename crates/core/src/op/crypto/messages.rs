@@ -17,17 +17,17 @@ pub enum Messages {
     /// Messages in separate buffers.
     List(Arc<[Bytes]>),
     /// Messages one after the other in one buffer: the cheapest form for thousands of messages.
-    Packed(Packed),
+    Packed(PackedMessages),
 }
 
 /// Messages in one buffer.
 #[derive(Clone, Debug)]
-pub struct Packed {
+pub struct PackedMessages {
     bytes: Bytes,
     offsets: Arc<[usize]>,
 }
 
-impl Packed {
+impl PackedMessages {
     /// The buffer.
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
@@ -58,7 +58,7 @@ impl Messages {
             let got = format!("{} before {}", offsets[at], offsets[at + 1]);
             return Err(Error::invalid("offsets of messages", "offsets that do not descend", got));
         }
-        Messages::Packed(Packed { bytes, offsets }).checked()
+        Messages::Packed(PackedMessages { bytes, offsets }).checked()
     }
 
     /// Messages of equal length in one buffer; the last one may be shorter.
@@ -88,7 +88,7 @@ impl Messages {
         match self {
             Messages::One(bytes) => bytes.len(),
             Messages::List(list) => list.iter().fold(0, |sum, bytes| sum.saturating_add(bytes.len())),
-            Messages::Packed(Packed { offsets, .. }) => offsets[offsets.len() - 1] - offsets[0],
+            Messages::Packed(PackedMessages { offsets, .. }) => offsets[offsets.len() - 1] - offsets[0],
         }
     }
 
@@ -97,7 +97,7 @@ impl Messages {
         match self {
             Messages::One(bytes) if index == 0 => bytes.len(),
             Messages::List(list) => list.get(index).map_or(0, Bytes::len),
-            Messages::Packed(Packed { offsets, .. }) if index + 1 < offsets.len() => {
+            Messages::Packed(PackedMessages { offsets, .. }) if index + 1 < offsets.len() => {
                 offsets[index + 1] - offsets[index]
             }
             _ => 0,
@@ -115,7 +115,7 @@ impl Messages {
         match self {
             Messages::One(bytes) if index == 0 => Ok(bytes.clone()),
             Messages::List(list) => list.get(index).cloned().ok_or_else(absent),
-            Messages::Packed(Packed { bytes, offsets }) if index + 1 < offsets.len() => {
+            Messages::Packed(PackedMessages { bytes, offsets }) if index + 1 < offsets.len() => {
                 bytes.slice(offsets[index], offsets[index + 1])
             }
             _ => Err(absent()),
@@ -127,7 +127,7 @@ impl Messages {
         match self {
             Messages::One(bytes) => Ok(vec![bytes.as_slice()?]),
             Messages::List(list) => list.iter().map(Bytes::as_slice).collect(),
-            Messages::Packed(Packed { bytes, offsets }) => {
+            Messages::Packed(PackedMessages { bytes, offsets }) => {
                 let bytes = bytes.as_slice()?;
                 Ok(offsets.windows(2).map(|pair| &bytes[pair[0]..pair[1]]).collect())
             }
@@ -143,7 +143,9 @@ impl Messages {
                 bytes.get_mut().map(|bytes| (bytes, vec![0, len]))
             }
             Messages::List(_) => None,
-            Messages::Packed(Packed { bytes, offsets }) => bytes.get_mut().map(|bytes| (bytes, offsets.to_vec())),
+            Messages::Packed(PackedMessages { bytes, offsets }) => {
+                bytes.get_mut().map(|bytes| (bytes, offsets.to_vec()))
+            }
         }
     }
 
@@ -163,7 +165,7 @@ impl Messages {
     /// Whether any message is secret.
     pub fn is_secret(&self) -> bool {
         match self {
-            Messages::One(bytes) | Messages::Packed(Packed { bytes, .. }) => bytes.is_secret(),
+            Messages::One(bytes) | Messages::Packed(PackedMessages { bytes, .. }) => bytes.is_secret(),
             Messages::List(list) => list.iter().any(Bytes::is_secret),
         }
     }
@@ -183,7 +185,7 @@ impl Messages {
         Ok(match self {
             Messages::One(bytes) => Value::Bytes(bytes),
             Messages::List(list) => Value::List(list.iter().cloned().map(Part::Bytes).collect()),
-            Messages::Packed(Packed { bytes, offsets }) => {
+            Messages::Packed(PackedMessages { bytes, offsets }) => {
                 Value::Pair(bytes.to_tensor()?, written(&offsets).to_tensor()?)
             }
         })
@@ -233,14 +235,14 @@ impl Messages {
 impl Parts for Messages {
     fn visit(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
         match self {
-            Messages::One(bytes) | Messages::Packed(Packed { bytes, .. }) => visit(bytes.into()),
+            Messages::One(bytes) | Messages::Packed(PackedMessages { bytes, .. }) => visit(bytes.into()),
             Messages::List(list) => list.iter().for_each(|bytes| visit(bytes.into())),
         }
     }
 
     fn visit_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
         match self {
-            Messages::One(bytes) | Messages::Packed(Packed { bytes, .. }) => visit(bytes.into()),
+            Messages::One(bytes) | Messages::Packed(PackedMessages { bytes, .. }) => visit(bytes.into()),
             Messages::List(list) => Arc::make_mut(list).iter_mut().for_each(|bytes| visit(bytes.into())),
         }
     }

@@ -37,10 +37,10 @@ pub use compress::{Compress, Decompress, OUTPUT_BYTES_DEFAULT_MAX, OUTPUT_BYTES_
 pub use encrypt::{Decrypt, Encrypt};
 pub use hash::{Hash, Hkdf, Hmac};
 pub use key::{KEY_BYTES_MAX, Key, Purpose, WeakKey};
-pub use messages::{MESSAGES_MAX, Messages, Packed};
+pub use messages::{MESSAGES_MAX, Messages, PackedMessages};
 pub use nonces::{NONCE_BYTES, NonceBytes, Nonces};
 pub use random_session::{DRAWN_MAX, RandomSession, RandomSource};
-pub use seal::{Open, Seal, Sealed, TAG_BYTES};
+pub use seal::{Open, Seal, SealedMessages, TAG_BYTES};
 pub use session::Session;
 pub use sign::{Sign, Verify};
 

@@ -125,7 +125,7 @@ pub struct Open {
 
 /// Output of [`Seal`].
 #[derive(Clone, Debug)]
-pub struct Sealed {
+pub struct SealedMessages {
     /// Each message's text, with its tag behind it unless tags are separate.
     pub text: Messages,
     /// Sixteen bytes for each message, if tags are separate.
@@ -325,7 +325,7 @@ impl Open {
     }
 }
 
-impl Sealed {
+impl SealedMessages {
     /// Converts to an engine's output: a text without separate tags as [`Messages::into_value`]
     /// does; separate tags are a tensor before it.
     pub fn into_value(self) -> Result<Value> {
@@ -340,12 +340,12 @@ impl Sealed {
     }
 
     /// Converts from an engine's output.
-    pub fn from_value(value: Value) -> Result<Sealed> {
+    pub fn from_value(value: Value) -> Result<SealedMessages> {
         let Value::List(mut parts) = value else {
-            return Ok(Sealed { text: Messages::from_value(value)?, tags: None });
+            return Ok(SealedMessages { text: Messages::from_value(value)?, tags: None });
         };
         let Some(Part::Tensor(tags)) = parts.first().cloned() else {
-            return Ok(Sealed { text: Messages::from_value(Value::List(parts))?, tags: None });
+            return Ok(SealedMessages { text: Messages::from_value(Value::List(parts))?, tags: None });
         };
         parts.remove(0);
         let text = match parts.as_slice() {
@@ -353,7 +353,7 @@ impl Sealed {
             [Part::Tensor(bytes), Part::Tensor(offsets)] => Value::Pair(bytes.clone(), offsets.clone()),
             _ => Value::List(parts),
         };
-        Ok(Sealed { text: Messages::from_value(text)?, tags: Some(Bytes::from_tensor(&tags)?) })
+        Ok(SealedMessages { text: Messages::from_value(text)?, tags: Some(Bytes::from_tensor(&tags)?) })
     }
 }
 

@@ -45,10 +45,10 @@ fn answers_keep_their_form_on_the_way_through_an_engine() {
         let made = asked.like(Bytes::from_vec((0..8).collect()), offsets).unwrap();
         let expected = texts(&made);
         assert_eq!(std::mem::discriminant(&made), std::mem::discriminant(&asked));
-        let plain = Sealed { text: made.clone(), tags: None };
-        let apart = Sealed { text: made, tags: Some(Bytes::from_vec(vec![9; 16 * expected.len()])) };
+        let plain = SealedMessages { text: made.clone(), tags: None };
+        let apart = SealedMessages { text: made, tags: Some(Bytes::from_vec(vec![9; 16 * expected.len()])) };
         for sealed in [plain, apart] {
-            let back = Sealed::from_value(sealed.clone().into_value().unwrap()).unwrap();
+            let back = SealedMessages::from_value(sealed.clone().into_value().unwrap()).unwrap();
             assert_eq!(texts(&back.text), expected);
             assert_eq!(std::mem::discriminant(&back.text), std::mem::discriminant(&asked));
             let len = |tags: &Option<Bytes>| tags.as_ref().map(Bytes::len);
@@ -71,8 +71,9 @@ fn an_answer_of_another_form_or_length_is_the_devices_fault() {
         Value::Pair(Bytes::from_vec(vec![0; len]).to_tensor().unwrap(), Bytes::from_vec(words).to_tensor().unwrap())
     };
     let seal = |messages: Messages| Seal::new(&key(), Nonces::Counted { prefix: [0; 4], first: 0 }, messages);
-    let apart =
-        |text: Messages, tags: usize| Sealed { text, tags: Some(Bytes::from_vec(vec![0; tags])) }.into_value().unwrap();
+    let apart = |text: Messages, tags: usize| {
+        SealedMessages { text, tags: Some(Bytes::from_vec(vec![0; tags])) }.into_value().unwrap()
+    };
     let two = || packed(&[3, 4]);
     let checks: Vec<(crate::Op, Vec<Value>, Vec<Value>)> = vec![
         (seal(vec![1, 2].into()).into_op().unwrap(), vec![bytes(18)], vec![bytes(2), bytes(17), parts(&[18])]),
@@ -309,11 +310,11 @@ fn a_session_that_was_reserved_gives_no_number_beyond() {
 
 #[test]
 fn what_was_made_of_a_key_is_dropped_with_its_last_handle() {
-    struct Made(std::sync::Arc<()>);
+    struct DropProbe(std::sync::Arc<()>);
     let (key, alive) = (key(), std::sync::Arc::new(()));
-    assert!(key.expanded::<Made>(|| Err(key.invalid())).is_err(), "what is refused is not kept");
+    assert!(key.expanded::<DropProbe>(|| Err(key.invalid())).is_err(), "what is refused is not kept");
     for _ in 0..3 {
-        let made = key.expanded(|| Ok(Made(alive.clone()))).unwrap();
+        let made = key.expanded(|| Ok(DropProbe(alive.clone()))).unwrap();
         assert!(std::sync::Arc::ptr_eq(&made.0, &alive));
     }
     assert_eq!(std::sync::Arc::strong_count(&alive), 2, "made once");

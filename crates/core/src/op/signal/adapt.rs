@@ -14,7 +14,7 @@ pub const LEARNED_TAPS_MAX: usize = 4096;
 
 /// The target of an adaptive filter.
 #[derive(Clone, Debug)]
-pub enum Target {
+pub enum AdaptTarget {
     /// This signal, of the input's shape.
     Signal(Tensor),
     /// The nearest point: a decision-directed equaliser.
@@ -37,7 +37,7 @@ pub struct Adapt {
     /// The signals.
     pub input: Tensor,
     /// The target.
-    pub target: Target,
+    pub target: AdaptTarget,
     /// The initial weights, of one dimension.
     pub weights: Tensor,
     /// The step size of the weights.
@@ -48,7 +48,7 @@ pub struct Adapt {
 
 impl Adapt {
     /// An LMS filter that starts with these weights.
-    pub fn new(input: &Tensor, target: Target, weights: &Tensor, step: f64) -> Adapt {
+    pub fn new(input: &Tensor, target: AdaptTarget, weights: &Tensor, step: f64) -> Adapt {
         Adapt { input: input.clone(), target, weights: weights.clone(), step, normalized: false }
     }
 
@@ -86,15 +86,15 @@ impl Describe for Adapt {
         complex_only(&self.input, "adapt: input")?;
         check_weights(&self.weights, self.step)?;
         match &self.target {
-            Target::Signal(signal) => {
+            AdaptTarget::Signal(signal) => {
                 of_type(signal, DType::Complex64, "adapt: target")?;
                 if signal.shape() != self.input.shape() {
                     let (expected, got) = (self.input.shape().to_vec(), signal.shape().to_vec());
                     return Err(Error::ShapeMismatch { what: "adapt: target", expected, got });
                 }
             }
-            Target::Decisions(constellation) => constellation.check()?,
-            Target::Modulus(power) => positive(*power, "adapt: power of the target")?,
+            AdaptTarget::Decisions(constellation) => constellation.check()?,
+            AdaptTarget::Modulus(power) => positive(*power, "adapt: power of the target")?,
         }
         self.output_shapes().map(drop)
     }
@@ -102,7 +102,7 @@ impl Describe for Adapt {
     fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
         visit((&self.input).into());
         visit((&self.weights).into());
-        if let Target::Signal(signal) = &self.target {
+        if let AdaptTarget::Signal(signal) = &self.target {
             visit(signal.into());
         }
     }
@@ -110,7 +110,7 @@ impl Describe for Adapt {
     fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
         visit((&mut self.input).into());
         visit((&mut self.weights).into());
-        if let Target::Signal(signal) = &mut self.target {
+        if let AdaptTarget::Signal(signal) = &mut self.target {
             visit(signal.into());
         }
     }
@@ -121,9 +121,9 @@ impl Describe for Adapt {
 
     fn cost_class(&self) -> CostClass {
         CostClass::labelled(match &self.target {
-            Target::Signal(_) => "signal",
-            Target::Decisions(constellation) => constellation.name(),
-            Target::Modulus(_) => "modulus",
+            AdaptTarget::Signal(_) => "signal",
+            AdaptTarget::Decisions(constellation) => constellation.name(),
+            AdaptTarget::Modulus(_) => "modulus",
         })
     }
 }

@@ -44,7 +44,7 @@ mod wave;
 mod whiten;
 
 pub use super::list::SignalOp;
-pub use adapt::{Adapt, LEARNED_TAPS_MAX, Target};
+pub use adapt::{Adapt, AdaptTarget, LEARNED_TAPS_MAX};
 pub use analytic::{Hilbert, Mix};
 pub use channelize::Channelize;
 pub use convolutional::{

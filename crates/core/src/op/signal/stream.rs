@@ -120,7 +120,7 @@ pub enum Filter {
     },
 }
 
-/// The target of an adaptive filter over a stream. See [`super::Target`].
+/// The target of an adaptive filter over a stream. See [`super::AdaptTarget`].
 #[derive(Clone, Debug)]
 pub enum Learning {
     /// The signal that [`StreamFilter::towards`] gives for each piece.

@@ -149,11 +149,11 @@ fn loops_refuse_what_makes_no_loop() {
     assert!(Track::new(timing(2.0), &zeros(DType::Complex64, &[2, 10])).into_op().is_err(), "two signals");
     assert!(Mix::new(&z, f64::NAN).into_op().is_err() && Mix::new(&z, -7.5).into_op().is_ok());
     let weights = zeros(DType::Complex64, &[4]);
-    assert!(Adapt::new(&z, Target::Modulus(1.0), &weights, 0.1).into_op().is_ok());
-    assert!(Adapt::new(&z, Target::Modulus(-1.0), &weights, 0.1).into_op().is_err());
-    assert!(Adapt::new(&z, Target::Signal(zeros(DType::Complex64, &[9])), &weights, 0.1).into_op().is_err());
-    assert!(Adapt::new(&z, Target::Modulus(1.0), &zeros(DType::Complex64, &[0]), 0.1).into_op().is_err());
-    assert!(Adapt::new(&z, Target::Modulus(1.0), &weights, f64::INFINITY).into_op().is_err());
+    assert!(Adapt::new(&z, AdaptTarget::Modulus(1.0), &weights, 0.1).into_op().is_ok());
+    assert!(Adapt::new(&z, AdaptTarget::Modulus(-1.0), &weights, 0.1).into_op().is_err());
+    assert!(Adapt::new(&z, AdaptTarget::Signal(zeros(DType::Complex64, &[9])), &weights, 0.1).into_op().is_err());
+    assert!(Adapt::new(&z, AdaptTarget::Modulus(1.0), &zeros(DType::Complex64, &[0]), 0.1).into_op().is_err());
+    assert!(Adapt::new(&z, AdaptTarget::Modulus(1.0), &weights, f64::INFINITY).into_op().is_err());
     let taps = zeros(DType::F32, &[6]);
     assert_eq!(output(Channelize::new(&z, &taps, 4)), (DType::Complex64, vec![3, 4]));
     assert!(Channelize::new(&z, &taps, 0).into_op().is_err());

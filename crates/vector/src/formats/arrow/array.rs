@@ -17,7 +17,7 @@ use super::columns::Kind;
 /// Lengths and buffers of a record batch that are not yet assigned to an array, in the order of the
 /// schema.
 #[derive(Default)]
-pub struct Layout {
+pub struct UnreadBuffers {
     pub lengths: VecDeque<usize>,
     pub buffers: VecDeque<Range<usize>>,
     /// For each view column, the number of data buffers that it refers to.
@@ -69,9 +69,9 @@ enum Values {
 impl Array {
     /// Takes an array of this kind, including its children, from the layout. Its buffers are read
     /// only if `wanted`.
-    pub fn take(kind: &Kind, layout: &mut Layout, body: &Body, wanted: bool) -> Result<Array> {
+    pub fn take(kind: &Kind, layout: &mut UnreadBuffers, body: &Body, wanted: bool) -> Result<Array> {
         let length = layout.lengths.pop_front().ok_or_else(|| short("lengths"))?;
-        let buffer = |layout: &mut Layout| {
+        let buffer = |layout: &mut UnreadBuffers| {
             let place = layout.buffers.pop_front().ok_or_else(|| short("buffers"))?;
             if wanted { body.buffer(place) } else { Ok(Buffer::Part(0..0)) }
         };

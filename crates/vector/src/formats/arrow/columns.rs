@@ -145,7 +145,7 @@ impl Kind {
 }
 
 /// The columns to read.
-pub struct Plan {
+pub struct ArrowColumns {
     vector: usize,
     pub id: Option<usize>,
     pub fields: Vec<usize>,
@@ -153,9 +153,9 @@ pub struct Plan {
     pub left_out: Vec<String>,
 }
 
-impl Plan {
+impl ArrowColumns {
     /// Chooses the columns by their names and types.
-    pub fn new(columns: &[Column], names: &ColumnNames) -> Result<Plan> {
+    pub fn new(columns: &[Column], names: &ColumnNames) -> Result<ArrowColumns> {
         let missing = |wanted: String| {
             let known = columns.iter().take(100).map(|column| column.name.as_str()).collect::<Vec<_>>().join(", ");
             FormatError::MissingColumn { wanted, known }
@@ -177,7 +177,7 @@ impl Plan {
         let rest = (0..columns.len()).filter(|index| *index != vector && Some(*index) != id);
         let (fields, others): (Vec<usize>, Vec<usize>) = rest.partition(|index| columns[*index].kind.can_be_metadata());
         let left_out = others.into_iter().map(|index| columns[index].name.clone()).collect();
-        Ok(Plan { vector, id, fields, left_out })
+        Ok(ArrowColumns { vector, id, fields, left_out })
     }
 
     /// Whether the column is read.

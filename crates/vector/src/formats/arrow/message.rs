@@ -12,9 +12,9 @@ use polars_arrow_format::ipc::{Endianness, MessageHeaderRef, MessageRef, RecordB
 use super::super::bytes::ByteSource;
 use super::super::error::{FormatError, Result};
 use super::FORMAT;
-use super::array::{Array, Layout};
+use super::array::{Array, UnreadBuffers};
 use super::body::{Body, Compression};
-use super::columns::{Column, Plan};
+use super::columns::{ArrowColumns, Column};
 
 /// The magic bytes of a file; a stream has none.
 const FILE_MAGIC: &[u8; 8] = b"ARROW1\0\0";
@@ -49,7 +49,7 @@ pub enum Message {
 /// The lengths and buffer ranges of a record batch's arrays.
 pub struct BatchHeader {
     rows: usize,
-    layout: Layout,
+    layout: UnreadBuffers,
 }
 
 impl<R: Read> Messages<R> {
@@ -144,7 +144,7 @@ impl BatchHeader {
             Some(compression) => Some(Compression::new(compression.codec().map_err(damaged)?)?),
             None => None,
         };
-        let mut layout = Layout::default();
+        let mut layout = UnreadBuffers::default();
         for node in batch.nodes().map_err(damaged)?.into_iter().flat_map(|nodes| nodes.iter()) {
             layout.lengths.push_back(count(node.length())?);
         }
@@ -161,7 +161,7 @@ impl BatchHeader {
     }
 
     /// The arrays of the columns that the plan reads, and the number of rows.
-    pub fn read(mut self, body: &Body, columns: &[Column], plan: &Plan) -> Result<(Vec<Option<Array>>, usize)> {
+    pub fn read(mut self, body: &Body, columns: &[Column], plan: &ArrowColumns) -> Result<(Vec<Option<Array>>, usize)> {
         let mut arrays = Vec::with_capacity(columns.len());
         for (index, column) in columns.iter().enumerate() {
             let wanted = plan.reads(index);

@@ -10,7 +10,7 @@ use crate::schema::DIMENSION_MAX;
 
 /// The contents of a line.
 #[derive(Debug, Default)]
-pub struct Line {
+pub struct JsonRecord {
     id: Option<String>,
     pub vector: Option<Vec<f32>>,
     metadata: Map<String, Value>,
@@ -18,9 +18,9 @@ pub struct Line {
     has_metadata: bool,
 }
 
-impl Line {
+impl JsonRecord {
     /// Parses a line; the error describes the fault.
-    pub fn parse(bytes: &[u8]) -> Result<Line, String> {
+    pub fn parse(bytes: &[u8]) -> Result<JsonRecord, String> {
         serde_json::from_slice(bytes).map_err(|error| match error.classify() {
             // The parser saw only this line, so its position is the position in the line.
             serde_json::error::Category::Eof => "the line ends before its object does".to_owned(),
@@ -41,8 +41,8 @@ fn strip_line(message: String) -> String {
     message.replace(" at line 1 column ", ", at column ")
 }
 
-impl<'de> Deserialize<'de> for Line {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Line, D::Error> {
+impl<'de> Deserialize<'de> for JsonRecord {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<JsonRecord, D::Error> {
         deserializer.deserialize_map(LineVisitor)
     }
 }
@@ -50,14 +50,14 @@ impl<'de> Deserialize<'de> for Line {
 struct LineVisitor;
 
 impl<'de> Visitor<'de> for LineVisitor {
-    type Value = Line;
+    type Value = JsonRecord;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object with `id`, `vector` and metadata")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Line, A::Error> {
-        let mut line = Line::default();
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<JsonRecord, A::Error> {
+        let mut line = JsonRecord::default();
         while let Some(key) = map.next_key::<String>()? {
             match key.as_str() {
                 "id" if line.id.is_none() => line.id = Some(id(map.next_value()?)?),

@@ -16,7 +16,7 @@ const ID_NAMES: [&str; 1] = ["id"];
 const METADATA_NAME: &str = "metadata";
 
 /// The columns to read.
-pub struct Plan {
+pub struct ParquetColumns {
     pub vector: Field,
     pub id: Option<Field>,
     pub fields: Vec<Field>,
@@ -38,9 +38,9 @@ pub struct Field {
     pub descriptor: ColumnDescPtr,
 }
 
-impl Plan {
+impl ParquetColumns {
     /// Chooses the columns by their names and types.
-    pub fn new(schema: &SchemaDescriptor, names: &ColumnNames) -> Result<Plan> {
+    pub fn new(schema: &SchemaDescriptor, names: &ColumnNames) -> Result<ParquetColumns> {
         let mut leaves: Vec<Field> = (0..schema.num_columns()).map(|index| Field::new(schema, index)).collect();
         let known = || {
             let roots = schema.root_schema().get_fields().iter().map(|root| root.name().to_owned());
@@ -75,7 +75,7 @@ impl Plan {
         let (fields, others): (Vec<Field>, Vec<Field>) =
             leaves.into_iter().chain(unfit).partition(Field::can_be_metadata);
         let left_out = others.into_iter().map(|leaf| leaf.path).collect();
-        Ok(Plan { vector, id, fields, left_out })
+        Ok(ParquetColumns { vector, id, fields, left_out })
     }
 
     /// All leaves to read: the vector, the id if there is one, the fields.

@@ -3,7 +3,7 @@
 use panoply::DType;
 use panoply::prelude::Attention;
 
-use super::{Amount, Case, Place, Runner, Scale};
+use super::{Amount, BenchDevice, Case, Runner, Scale};
 
 /// Self-attention of a batch of sequences.
 pub struct AttentionCase {
@@ -36,7 +36,7 @@ impl Case for AttentionCase {
         }
     }
 
-    fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
+    fn prepare(&self, place: &BenchDevice) -> panoply::Result<Runner> {
         let (dims, mut normals) = ([self.batch, self.heads, self.length, self.width], place.normals());
         let mut next = || normals.tensor_of(self.dtype, dims);
         let op = Attention::new(&next()?, &next()?, &next()?);

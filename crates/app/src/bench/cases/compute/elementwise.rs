@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use panoply::prelude::{Expr, Map, Pending, Tensor};
 
-use super::{Amount, Case, MI, Place, Runner, Scale, count_name, f32s, scale_of};
+use super::{Amount, BenchDevice, Case, MI, Runner, Scale, count_name, f32s, scale_of};
 
 /// Small ops in flight at once.
 const MANY_DEPTH: usize = 256;
@@ -29,7 +29,7 @@ impl Case for AddCase {
         scale_of(self.elements)
     }
 
-    fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
+    fn prepare(&self, place: &BenchDevice) -> panoply::Result<Runner> {
         let mut normals = place.normals();
         place.repeat(Map::add(&normals.tensor([self.elements])?, &normals.tensor([self.elements])?))
     }
@@ -54,7 +54,7 @@ impl Case for AddsCase {
         Scale::Small
     }
 
-    fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
+    fn prepare(&self, place: &BenchDevice) -> panoply::Result<Runner> {
         let (mut normals, count, place) = (place.normals(), self.count, place.clone());
         let (x, y) = (normals.tensor([self.elements])?, normals.tensor([self.elements])?);
         let op = Map::add(&place.resident(&x)?, &place.resident(&y)?);
@@ -92,7 +92,7 @@ impl Case for ScaleAddReluCase {
         scale_of(self.elements)
     }
 
-    fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
+    fn prepare(&self, place: &BenchDevice) -> panoply::Result<Runner> {
         let mut normals = place.normals();
         let (x, y) = (normals.tensor([self.elements])?, normals.tensor([self.elements])?);
         place.repeat(Map::new((Expr::input(0) * 2.0 + Expr::input(1)).relu(), &[&x, &y]))

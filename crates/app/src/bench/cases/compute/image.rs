@@ -3,7 +3,7 @@
 use panoply::DType;
 use panoply::prelude::{Conv2d, Resize};
 
-use super::{Amount, Case, Place, Runner, Scale};
+use super::{Amount, BenchDevice, Case, Runner, Scale};
 
 /// A convolution with as many filters as channels, over square images that keep their size.
 #[derive(Clone, Copy)]
@@ -30,7 +30,7 @@ impl Case for Conv2dCase {
         if self.batch > 8 { Scale::Large } else { Scale::Medium }
     }
 
-    fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
+    fn prepare(&self, place: &BenchDevice) -> panoply::Result<Runner> {
         let (Conv2dCase { dtype, batch, channels, side, kernel }, mut normals) = (*self, place.normals());
         let images = normals.tensor_of(dtype, [batch, channels, side, side])?;
         let weights = normals.tensor_of(dtype, [channels, channels, kernel, kernel])?;
@@ -62,7 +62,7 @@ impl Case for ResizeCase {
         if self.batch > 8 { Scale::Large } else { Scale::Medium }
     }
 
-    fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
+    fn prepare(&self, place: &BenchDevice) -> panoply::Result<Runner> {
         let ResizeCase { batch, channels, height, width, side } = *self;
         place.repeat(Resize::new(&place.normals().tensor([batch, channels, height, width])?, side, side))
     }

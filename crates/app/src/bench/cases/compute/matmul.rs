@@ -3,7 +3,7 @@
 use panoply::DType;
 use panoply::prelude::{Activation, MatMul, Precision};
 
-use super::{Amount, Case, Place, Runner, Scale};
+use super::{Amount, BenchDevice, Case, Runner, Scale};
 
 /// The number format of a product's operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +57,7 @@ impl Case for MatMulCase {
         }
     }
 
-    fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
+    fn prepare(&self, place: &BenchDevice) -> panoply::Result<Runner> {
         let (dtype, size, mut normals) = (self.numbers.dtype(), self.size, place.normals());
         let (a, b) = (normals.tensor_of(dtype, [size, size])?, normals.tensor_of(dtype, [size, size])?);
         let precision = if self.numbers == Numbers::Tf32 { Precision::Tf32 } else { Precision::Full };
@@ -84,7 +84,7 @@ impl Case for LinearReluCase {
         Scale::Large
     }
 
-    fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
+    fn prepare(&self, place: &BenchDevice) -> panoply::Result<Runner> {
         let (dtype, size, mut normals) = (self.dtype, self.size, place.normals());
         let (a, b) = (normals.tensor_of(dtype, [size, size])?, normals.tensor_of(dtype, [size, size])?);
         let bias = normals.tensor_of(dtype, [size])?;

@@ -9,7 +9,7 @@ mod search;
 
 use panoply::DType;
 
-use super::{Amount, Case, MI, Place, Runner, Scale, count_name, f32s, scale_of};
+use super::{Amount, BenchDevice, Case, MI, Runner, Scale, count_name, f32s, scale_of};
 use attention::AttentionCase;
 pub use elementwise::ScaleAddReluCase;
 use elementwise::{AddCase, AddsCase};

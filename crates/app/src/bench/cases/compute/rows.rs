@@ -2,7 +2,7 @@
 
 use panoply::prelude::{LayerNorm, Reduce, Scan, Softmax, Sort, TopK, Transpose};
 
-use super::{Amount, Case, Place, Runner, Scale, count_name, f32s, scale_of};
+use super::{Amount, BenchDevice, Case, Runner, Scale, count_name, f32s, scale_of};
 
 /// The sum of a vector.
 pub struct SumCase {
@@ -22,7 +22,7 @@ impl Case for SumCase {
         scale_of(self.elements)
     }
 
-    fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
+    fn prepare(&self, place: &BenchDevice) -> panoply::Result<Runner> {
         place.repeat(Reduce::sum(&place.normals().tensor([self.elements])?))
     }
 }
@@ -45,7 +45,7 @@ impl Case for ScanCase {
         scale_of(self.elements)
     }
 
-    fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
+    fn prepare(&self, place: &BenchDevice) -> panoply::Result<Runner> {
         place.repeat(Scan::sum(&place.normals().tensor([self.elements])?))
     }
 }
@@ -68,7 +68,7 @@ impl Case for SortCase {
         scale_of(self.elements)
     }
 
-    fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
+    fn prepare(&self, place: &BenchDevice) -> panoply::Result<Runner> {
         place.repeat(Sort::new(&place.normals().tensor([self.elements])?))
     }
 }
@@ -92,7 +92,7 @@ impl Case for SoftmaxCase {
         scale_of(self.rows * self.columns)
     }
 
-    fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
+    fn prepare(&self, place: &BenchDevice) -> panoply::Result<Runner> {
         place.repeat(Softmax::new(&place.normals().tensor([self.rows, self.columns])?))
     }
 }
@@ -116,7 +116,7 @@ impl Case for LayerNormCase {
         scale_of(self.rows * self.columns)
     }
 
-    fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
+    fn prepare(&self, place: &BenchDevice) -> panoply::Result<Runner> {
         place.repeat(LayerNorm::new(&place.normals().tensor([self.rows, self.columns])?))
     }
 }
@@ -140,7 +140,7 @@ impl Case for TransposeCase {
         scale_of(self.rows * self.columns)
     }
 
-    fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
+    fn prepare(&self, place: &BenchDevice) -> panoply::Result<Runner> {
         place.repeat(Transpose::new(&place.normals().tensor([self.rows, self.columns])?))
     }
 }
@@ -165,7 +165,7 @@ impl Case for TopKCase {
         scale_of(self.rows * self.columns)
     }
 
-    fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
+    fn prepare(&self, place: &BenchDevice) -> panoply::Result<Runner> {
         place.repeat(TopK::new(&place.normals().tensor([self.rows, self.columns])?, self.k))
     }
 }

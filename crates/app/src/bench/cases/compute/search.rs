@@ -3,7 +3,7 @@
 use panoply::DType;
 use panoply::prelude::{Metric, Search};
 
-use super::{Amount, Case, Place, Runner, Scale};
+use super::{Amount, BenchDevice, Case, Runner, Scale};
 
 /// The `k` rows with the largest dot products, by exact search.
 #[derive(Clone, Copy)]
@@ -33,7 +33,7 @@ impl Case for SearchCase {
         }
     }
 
-    fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
+    fn prepare(&self, place: &BenchDevice) -> panoply::Result<Runner> {
         let (SearchCase { dtype, rows, dims, queries, k }, mut normals) = (*self, place.normals());
         let (rows, queries) = (normals.tensor_of(dtype, [rows, dims])?, normals.tensor_of(dtype, [queries, dims])?);
         place.repeat(Search::new(&rows, &queries, Metric::Dot, k))

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use panoply::Bytes;
 use panoply::crypto::{Compress, Decompress, Format, Messages};
 
-use super::{Amount, Case, KI, MI, Place, Runner, Scale};
+use super::{Amount, BenchDevice, Case, KI, MI, Runner, Scale};
 use crate::bench::random::Normals;
 
 /// Length of the data if no file is named.
@@ -51,7 +51,7 @@ impl Case for CompressCase {
         if self.in_blocks && self.name == "zstd3" { Scale::Medium } else { Scale::Large }
     }
 
-    fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
+    fn prepare(&self, place: &BenchDevice) -> panoply::Result<Runner> {
         place.repeat(Compress::new(self.format, messages(self.in_blocks)?).level(self.level))
     }
 }
@@ -69,7 +69,7 @@ impl Case for DecompressCase {
         if self.in_blocks && self.name == "zstd3" { Scale::Medium } else { Scale::Large }
     }
 
-    fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
+    fn prepare(&self, place: &BenchDevice) -> panoply::Result<Runner> {
         let packed = place.made(Compress::new(self.format, messages(self.in_blocks)?).level(self.level))?;
         let limit = if self.in_blocks { BLOCK_BYTES } else { corpus().len() };
         place.repeat(Decompress::new(self.format, packed).limit(limit))
@@ -89,7 +89,7 @@ impl Case for DecompressManyCase {
         Scale::Huge
     }
 
-    fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
+    fn prepare(&self, place: &BenchDevice) -> panoply::Result<Runner> {
         let packed = place.made(Compress::new(self.format, messages(true)?).level(self.level))?;
         let whole = packed.slices()?.into_iter().take(corpus().len() / BLOCK_BYTES).collect::<Vec<_>>();
         let (mut all, mut offsets) = (Vec::new(), vec![0]);

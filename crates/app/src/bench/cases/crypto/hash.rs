@@ -2,7 +2,7 @@
 
 use panoply::crypto::{Hash, HashAlgorithm};
 
-use super::{Amount, Batch, Case, Place, Runner, Scale};
+use super::{Amount, Batch, BenchDevice, Case, Runner, Scale};
 
 /// Hashes of a batch of messages.
 pub struct HashCase {
@@ -23,7 +23,7 @@ impl Case for HashCase {
         self.batch.scale(self.algorithm == HashAlgorithm::Sha256)
     }
 
-    fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
+    fn prepare(&self, place: &BenchDevice) -> panoply::Result<Runner> {
         place.repeat(Hash::new(self.algorithm, self.batch.messages()?))
     }
 }

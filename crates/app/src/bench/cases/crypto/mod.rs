@@ -9,7 +9,7 @@ use panoply::crypto::{AeadAlgorithm, Messages};
 use panoply::op::crypto::{CipherMode, Format, HashAlgorithm};
 use panoply::{Bytes, Error};
 
-use super::{Amount, Case, Place, Runner, Scale};
+use super::{Amount, BenchDevice, Case, Runner, Scale};
 use compress::{CompressCase, DecompressCase, DecompressManyCase};
 use hash::HashCase;
 use seal::{CipherCase, OpenCase, SealCase};
@@ -191,7 +191,7 @@ mod tests {
         let backend = virtual_backend().unwrap().device(script);
         let runtime = Runtime::builder().only([]).backend(Arc::new(backend)).without_profile().build().unwrap();
         let device = runtime.devices().next().unwrap().clone();
-        let place = Place { runtime: Arc::new(runtime), device };
+        let place = BenchDevice { runtime: Arc::new(runtime), device };
         let cases: [&dyn Case; 5] = [
             &VerifyCase { kind: Kind::Rsa2048, is_many: false },
             &VerifyCase { kind: Kind::P256, is_many: false },

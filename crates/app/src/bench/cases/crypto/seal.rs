@@ -2,7 +2,7 @@
 
 use panoply::crypto::{AeadAlgorithm, CipherAlgorithm, CipherMode, Decrypt, Encrypt, Key, Nonces, Open, Seal};
 
-use super::{Amount, Batch, Case, Place, Runner, Scale};
+use super::{Amount, Batch, BenchDevice, Case, Runner, Scale};
 
 /// Sealing of messages, with detached tags.
 pub struct SealCase {
@@ -41,7 +41,7 @@ impl Case for SealCase {
         self.batch.scale(matches!(self.algorithm, AeadAlgorithm::Aes256Gcm | AeadAlgorithm::ChaCha20Poly1305))
     }
 
-    fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
+    fn prepare(&self, place: &BenchDevice) -> panoply::Result<Runner> {
         place.repeat(seal(self.algorithm, &self.batch)?)
     }
 }
@@ -59,7 +59,7 @@ impl Case for OpenCase {
         self.batch.scale(false)
     }
 
-    fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
+    fn prepare(&self, place: &BenchDevice) -> panoply::Result<Runner> {
         let seal = seal(self.algorithm, &self.batch)?;
         let (key, nonces) = (seal.key().clone(), seal.nonces().clone());
         let sealed = place.run(seal).wait()?;
@@ -85,7 +85,7 @@ impl Case for CipherCase {
         self.batch.scale(false)
     }
 
-    fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
+    fn prepare(&self, place: &BenchDevice) -> panoply::Result<Runner> {
         let key = Key::encrypt(CipherAlgorithm::Aes256, &[7; 32])?;
         let (vectors, messages) = (self.batch.numbers(16), self.batch.messages()?);
         match self.decrypt {

@@ -2,7 +2,7 @@
 
 use panoply::crypto::{EcdsaEncoding, Key, KeyPair, RsaBits, RsaPadding, Sign, SignatureAlgorithm, Verify};
 
-use super::{Amount, Batch, Case, Place, Runner, Scale, missing};
+use super::{Amount, Batch, BenchDevice, Case, Runner, Scale, missing};
 
 /// The kind of signature.
 #[derive(Clone, Copy)]
@@ -79,7 +79,7 @@ impl Case for SignCase {
         self.kind.scale_of(self.is_many)
     }
 
-    fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
+    fn prepare(&self, place: &BenchDevice) -> panoply::Result<Runner> {
         place.repeat(self.kind.sign(self.kind.batch_of(self.is_many))?.0)
     }
 }
@@ -97,7 +97,7 @@ impl Case for VerifyCase {
         self.kind.scale_of(self.is_many)
     }
 
-    fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
+    fn prepare(&self, place: &BenchDevice) -> panoply::Result<Runner> {
         let (sign, public) = self.kind.sign(self.kind.batch_of(self.is_many))?;
         let messages = sign.messages().clone();
         place.repeat(Verify::new(&public, messages, place.made(sign)?))

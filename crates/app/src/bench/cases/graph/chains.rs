@@ -5,7 +5,7 @@ use panoply::prelude::RunGraph;
 use panoply::testing::chains;
 use panoply::{DType, Result};
 
-use super::{Amount, Case, Place, Runner, Scale, count_name, scale_of};
+use super::{Amount, BenchDevice, Case, Runner, Scale, count_name, scale_of};
 
 /// Ten elementwise ops on two vectors.
 pub struct ChainCase {
@@ -27,7 +27,7 @@ impl Case for ChainCase {
         scale_of(self.elements)
     }
 
-    fn prepare(&self, place: &Place) -> Result<Runner> {
+    fn prepare(&self, place: &BenchDevice) -> Result<Runner> {
         let mut g = Graph::builder("chain10");
         let count = g.symbol("count")?;
         let (x, y) = (g.input("x", self.dtype, &[count])?, g.input("y", self.dtype, &[count])?);
@@ -76,7 +76,7 @@ impl Case for RowsCase {
         scale_of(self.rows * self.columns)
     }
 
-    fn prepare(&self, place: &Place) -> Result<Runner> {
+    fn prepare(&self, place: &BenchDevice) -> Result<Runner> {
         let mut normals = place.normals();
         let mut g = Graph::builder("rows");
         let rows = g.symbol("rows")?;

@@ -4,7 +4,7 @@ use panoply::graph::Graph;
 use panoply::prelude::RunGraph;
 use panoply::{DType, Result};
 
-use super::{Amount, Case, Place, Runner, Scale};
+use super::{Amount, BenchDevice, Case, Runner, Scale};
 
 const LAYERS: [usize; 4] = [784, 512, 256, 10];
 
@@ -32,7 +32,7 @@ impl Case for MlpCase {
         }
     }
 
-    fn prepare(&self, place: &Place) -> Result<Runner> {
+    fn prepare(&self, place: &BenchDevice) -> Result<Runner> {
         let mut normals = place.normals();
         let mut g = Graph::builder("mlp");
         let batch = g.symbol("batch")?;

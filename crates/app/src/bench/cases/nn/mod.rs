@@ -9,7 +9,7 @@ use panoply::nn::train::{Session, SessionOptions};
 use panoply::nn::{Layer, Mode, Net, Optimiser, Recording, Sequential, loss};
 use panoply::{DType, Error, Result, Tensor};
 
-use super::{Amount, Case, Place, Runner, Scale};
+use super::{Amount, BenchDevice, Case, Runner, Scale};
 
 /// All cases of training.
 pub const CASES: &[&dyn Case] = &[
@@ -107,7 +107,7 @@ impl Case for TrainCase {
         }
     }
 
-    fn prepare(&self, place: &Place) -> Result<Runner> {
+    fn prepare(&self, place: &BenchDevice) -> Result<Runner> {
         let recording = self.network.record().map_err(as_op)?;
         // The host keeps no copy of the parameters: only the device is measured.
         let options = SessionOptions { devices: vec![place.device.id], copy_every: 0, ..SessionOptions::default() };

@@ -3,7 +3,7 @@
 use panoply::pipeline::{Pipeline, PipelineError};
 use panoply::prelude::{Error, Expr, Map, RunOptions, Tensor, Transfer};
 
-use super::{Amount, Case, Place, Runner, Scale};
+use super::{Amount, BenchDevice, Case, Runner, Scale};
 
 /// All cases of pipelines.
 pub const CASES: &[&dyn Case] = &[
@@ -38,7 +38,7 @@ impl Case for StagesCase {
     }
 
     /// Runs on the host alone, without any device.
-    fn prepare(&self, _place: &Place) -> panoply::Result<Runner> {
+    fn prepare(&self, _place: &BenchDevice) -> panoply::Result<Runner> {
         let (stages, items, parallel) = (self.stages, self.items, self.parallel);
         Ok(Box::new(move || {
             let mut builder = Pipeline::builder().source(0..items);
@@ -75,7 +75,7 @@ impl Case for StreamCase {
         Scale::Large
     }
 
-    fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
+    fn prepare(&self, place: &BenchDevice) -> panoply::Result<Runner> {
         let floats = Tensor::from_vec(vec![1.5_f32; self.bytes / 4], [self.bytes / 4])?;
         // The source is in memory that the device downloads into, like data that came from a
         // device.

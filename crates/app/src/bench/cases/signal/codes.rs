@@ -9,7 +9,7 @@ use panoply::signal::{
     TelemetryRate, Viterbi,
 };
 
-use super::{Amount, Case, MI, Place, Runner, Scale, noise};
+use super::{Amount, BenchDevice, Case, MI, Runner, Scale, noise};
 
 /// Checksums of messages of one length.
 pub struct CrcCase {
@@ -83,7 +83,7 @@ impl Case for CrcCase {
         }
     }
 
-    fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
+    fn prepare(&self, place: &BenchDevice) -> panoply::Result<Runner> {
         let all = Bytes::from_vec(noise(self.count * self.len));
         let messages = if self.count == 1 { all.into() } else { Messages::split(all, self.len)? };
         place.repeat(Crc::new(self.kind, messages))
@@ -103,7 +103,7 @@ impl Case for RsEncodeCase {
         if self.words < MI { Scale::Small } else { Scale::Large }
     }
 
-    fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
+    fn prepare(&self, place: &BenchDevice) -> panoply::Result<Runner> {
         let data = Tensor::from_vec(noise(self.words * CODE.data), [self.words, CODE.data])?;
         place.repeat(RsEncode::new(CODE, &data))
     }
@@ -122,7 +122,7 @@ impl Case for RsDecodeCase {
         Scale::Small
     }
 
-    fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
+    fn prepare(&self, place: &BenchDevice) -> panoply::Result<Runner> {
         let data = Tensor::from_vec(noise(self.words * CODE.data), [self.words, CODE.data])?;
         // Encodes on the host, because the measured device may not support encoding.
         let sent = Here::default().run(RsEncode::new(CODE, &data))?;
@@ -147,7 +147,7 @@ impl Case for ErasureCase {
         if self.bytes == MI { Scale::Medium } else { Scale::Large }
     }
 
-    fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
+    fn prepare(&self, place: &BenchDevice) -> panoply::Result<Runner> {
         let shards = Tensor::from_vec(noise(self.data * self.bytes), [self.data, self.bytes])?;
         place.repeat(ErasureEncode::new(&shards, self.parity))
     }
@@ -166,7 +166,7 @@ impl Case for ConvolutionalCase {
         Scale::Small
     }
 
-    fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
+    fn prepare(&self, place: &BenchDevice) -> panoply::Result<Runner> {
         let data = Tensor::from_vec(noise(self.frames * self.bits / 8), [self.frames, self.bits / 8])?;
         place.repeat(ConvolutionalEncode::new(&data, self.bits))
     }
@@ -185,7 +185,7 @@ impl Case for ViterbiCase {
         if self.frames < 1024 { Scale::Small } else { Scale::Large }
     }
 
-    fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
+    fn prepare(&self, place: &BenchDevice) -> panoply::Result<Runner> {
         let coded = 2 * (self.bits + 6);
         let softs = Tensor::from_vec(noise(self.frames * coded), [self.frames, coded])?;
         place.repeat(Viterbi::new(&softs, self.bits))
@@ -205,7 +205,7 @@ impl Case for LdpcCase {
         if self.words < 1024 { Scale::Small } else { Scale::Large }
     }
 
-    fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
+    fn prepare(&self, place: &BenchDevice) -> panoply::Result<Runner> {
         let data = Tensor::from_vec(noise(self.words * 128), [self.words, 128])?;
         // Encodes on the host, because the measured device may not support encoding.
         let sent = Here::default().run(LdpcEncode::new(TELEMETRY, &data))?;

@@ -3,7 +3,7 @@
 use panoply::DType;
 use panoply::prelude::{Fft, Ifft};
 
-use super::{Amount, Case, Place, Runner, Scale, f32s, scale_of};
+use super::{Amount, BenchDevice, Case, Runner, Scale, f32s, scale_of};
 
 /// The spectra of complex signals, one per line.
 pub struct FftCase {
@@ -37,7 +37,7 @@ impl Case for FftCase {
         scale_of(self.lines * self.len)
     }
 
-    fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
+    fn prepare(&self, place: &BenchDevice) -> panoply::Result<Runner> {
         place.repeat(Fft::new(&place.normals().tensor_of(DType::Complex64, [self.lines, self.len])?))
     }
 }
@@ -56,7 +56,7 @@ impl Case for RealFftCase {
         scale_of(self.lines * self.len)
     }
 
-    fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
+    fn prepare(&self, place: &BenchDevice) -> panoply::Result<Runner> {
         place.repeat(Fft::new(&place.normals().tensor_of(DType::F32, [self.lines, self.len])?))
     }
 }
@@ -74,7 +74,7 @@ impl Case for IfftCase {
         scale_of(self.lines * self.len)
     }
 
-    fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
+    fn prepare(&self, place: &BenchDevice) -> panoply::Result<Runner> {
         place.repeat(Ifft::new(&place.normals().tensor_of(DType::Complex64, [self.lines, self.len])?))
     }
 }

@@ -3,7 +3,7 @@
 use panoply::DType;
 use panoply::signal::{Band, Convolve, Fir, Iir, Prototype, recursive};
 
-use super::{Amount, Case, Place, Runner, Scale, count_name, f32s, scale_of};
+use super::{Amount, BenchDevice, Case, Runner, Scale, count_name, f32s, scale_of};
 
 /// One long signal through a FIR filter with real taps.
 pub struct FirCase {
@@ -38,7 +38,7 @@ impl Case for FirCase {
         scale_of(self.samples)
     }
 
-    fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
+    fn prepare(&self, place: &BenchDevice) -> panoply::Result<Runner> {
         let mut normals = place.normals();
         let input = normals.tensor_of(self.dtype, [self.samples])?;
         place.repeat(Fir::new(&input, &normals.tensor_of(DType::F32, [self.taps])?))
@@ -61,7 +61,7 @@ impl Case for IirCase {
         scale_of(self.lines * self.len)
     }
 
-    fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
+    fn prepare(&self, place: &BenchDevice) -> panoply::Result<Runner> {
         let input = place.normals().tensor_of(DType::F32, [self.lines, self.len])?;
         place.repeat(Iir::new(&input, recursive(Prototype::Butterworth, 8, Band::LowPass(0.2))?))
     }
@@ -80,7 +80,7 @@ impl Case for CorrelateCase {
         scale_of(self.samples)
     }
 
-    fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
+    fn prepare(&self, place: &BenchDevice) -> panoply::Result<Runner> {
         let mut normals = place.normals();
         let input = normals.tensor_of(DType::Complex64, [self.samples])?;
         place.repeat(Convolve::correlation(&input, &normals.tensor_of(DType::Complex64, [self.pattern])?))

@@ -5,11 +5,11 @@ mod fft;
 mod filters;
 mod modem;
 
-use super::{Amount, Case, MI, Place, Runner, Scale, count_name, f32s, scale_of};
+use super::{Amount, BenchDevice, Case, MI, Runner, Scale, count_name, f32s, scale_of};
 use codes::{ConvolutionalCase, CrcCase, ErasureCase, LdpcCase, RsDecodeCase, RsEncodeCase, ViterbiCase};
 use fft::{FftCase, IfftCase, RealFftCase};
 use filters::{CorrelateCase, FirCase, IirCase};
-use modem::{ModemCase, Task};
+use modem::{ModemCase, ModemTask};
 use panoply::DType;
 use panoply::signal::{Checksum, Constellation};
 
@@ -40,31 +40,31 @@ pub const CASES: &[&dyn Case] = &[
     &IirCase { lines: 4096, len: 16_384 },
     &CorrelateCase { samples: MI, pattern: 4096 },
     &CorrelateCase { samples: 64 * MI, pattern: 4096 },
-    &ModemCase { constellation: Constellation::Bpsk, task: Task::Modulate, symbols: MI },
-    &ModemCase { constellation: Constellation::Bpsk, task: Task::Hard, symbols: MI },
-    &ModemCase { constellation: Constellation::Bpsk, task: Task::Soft, symbols: MI },
-    &ModemCase { constellation: Constellation::Qpsk, task: Task::Modulate, symbols: MI },
-    &ModemCase { constellation: Constellation::Qpsk, task: Task::Hard, symbols: MI },
-    &ModemCase { constellation: Constellation::Qpsk, task: Task::Soft, symbols: MI },
-    &ModemCase { constellation: Constellation::Qam16, task: Task::Modulate, symbols: MI },
-    &ModemCase { constellation: Constellation::Qam16, task: Task::Hard, symbols: MI },
-    &ModemCase { constellation: Constellation::Qam16, task: Task::Soft, symbols: MI },
-    &ModemCase { constellation: Constellation::Qam64, task: Task::Modulate, symbols: MI },
-    &ModemCase { constellation: Constellation::Qam64, task: Task::Hard, symbols: MI },
-    &ModemCase { constellation: Constellation::Qam64, task: Task::Soft, symbols: MI },
-    &ModemCase { constellation: Constellation::Qam256, task: Task::Modulate, symbols: MI },
-    &ModemCase { constellation: Constellation::Qam256, task: Task::Hard, symbols: MI },
-    &ModemCase { constellation: Constellation::Qam256, task: Task::Soft, symbols: MI },
-    &ModemCase { constellation: Constellation::Bpsk, task: Task::Modulate, symbols: 64 * MI },
-    &ModemCase { constellation: Constellation::Bpsk, task: Task::Soft, symbols: 64 * MI },
-    &ModemCase { constellation: Constellation::Qpsk, task: Task::Modulate, symbols: 64 * MI },
-    &ModemCase { constellation: Constellation::Qpsk, task: Task::Soft, symbols: 64 * MI },
-    &ModemCase { constellation: Constellation::Qam16, task: Task::Modulate, symbols: 64 * MI },
-    &ModemCase { constellation: Constellation::Qam16, task: Task::Soft, symbols: 64 * MI },
-    &ModemCase { constellation: Constellation::Qam64, task: Task::Modulate, symbols: 64 * MI },
-    &ModemCase { constellation: Constellation::Qam64, task: Task::Soft, symbols: 64 * MI },
-    &ModemCase { constellation: Constellation::Qam256, task: Task::Modulate, symbols: 64 * MI },
-    &ModemCase { constellation: Constellation::Qam256, task: Task::Soft, symbols: 64 * MI },
+    &ModemCase { constellation: Constellation::Bpsk, task: ModemTask::Modulate, symbols: MI },
+    &ModemCase { constellation: Constellation::Bpsk, task: ModemTask::Hard, symbols: MI },
+    &ModemCase { constellation: Constellation::Bpsk, task: ModemTask::Soft, symbols: MI },
+    &ModemCase { constellation: Constellation::Qpsk, task: ModemTask::Modulate, symbols: MI },
+    &ModemCase { constellation: Constellation::Qpsk, task: ModemTask::Hard, symbols: MI },
+    &ModemCase { constellation: Constellation::Qpsk, task: ModemTask::Soft, symbols: MI },
+    &ModemCase { constellation: Constellation::Qam16, task: ModemTask::Modulate, symbols: MI },
+    &ModemCase { constellation: Constellation::Qam16, task: ModemTask::Hard, symbols: MI },
+    &ModemCase { constellation: Constellation::Qam16, task: ModemTask::Soft, symbols: MI },
+    &ModemCase { constellation: Constellation::Qam64, task: ModemTask::Modulate, symbols: MI },
+    &ModemCase { constellation: Constellation::Qam64, task: ModemTask::Hard, symbols: MI },
+    &ModemCase { constellation: Constellation::Qam64, task: ModemTask::Soft, symbols: MI },
+    &ModemCase { constellation: Constellation::Qam256, task: ModemTask::Modulate, symbols: MI },
+    &ModemCase { constellation: Constellation::Qam256, task: ModemTask::Hard, symbols: MI },
+    &ModemCase { constellation: Constellation::Qam256, task: ModemTask::Soft, symbols: MI },
+    &ModemCase { constellation: Constellation::Bpsk, task: ModemTask::Modulate, symbols: 64 * MI },
+    &ModemCase { constellation: Constellation::Bpsk, task: ModemTask::Soft, symbols: 64 * MI },
+    &ModemCase { constellation: Constellation::Qpsk, task: ModemTask::Modulate, symbols: 64 * MI },
+    &ModemCase { constellation: Constellation::Qpsk, task: ModemTask::Soft, symbols: 64 * MI },
+    &ModemCase { constellation: Constellation::Qam16, task: ModemTask::Modulate, symbols: 64 * MI },
+    &ModemCase { constellation: Constellation::Qam16, task: ModemTask::Soft, symbols: 64 * MI },
+    &ModemCase { constellation: Constellation::Qam64, task: ModemTask::Modulate, symbols: 64 * MI },
+    &ModemCase { constellation: Constellation::Qam64, task: ModemTask::Soft, symbols: 64 * MI },
+    &ModemCase { constellation: Constellation::Qam256, task: ModemTask::Modulate, symbols: 64 * MI },
+    &ModemCase { constellation: Constellation::Qam256, task: ModemTask::Soft, symbols: 64 * MI },
     &CrcCase { kind: Checksum::Crc16, count: 1, len: MI },
     &CrcCase { kind: Checksum::Crc32, count: 1, len: MI },
     &CrcCase { kind: Checksum::Crc32c, count: 1, len: MI },

@@ -4,10 +4,10 @@ use panoply::DType;
 use panoply::prelude::Tensor;
 use panoply::signal::{Constellation, Demodulate, Modulate};
 
-use super::{Amount, Case, MI, Place, Runner, Scale, count_name, noise};
+use super::{Amount, BenchDevice, Case, MI, Runner, Scale, count_name, noise};
 
 /// The task of a modem case.
-pub enum Task {
+pub enum ModemTask {
     Modulate,
     Hard,
     Soft,
@@ -16,7 +16,7 @@ pub enum Task {
 /// Symbols to points, or points to symbols or to soft bits.
 pub struct ModemCase {
     pub constellation: Constellation,
-    pub task: Task,
+    pub task: ModemTask,
     pub symbols: usize,
 }
 
@@ -24,17 +24,17 @@ impl Case for ModemCase {
     fn name(&self) -> String {
         let (name, count) = (self.constellation.name(), count_name(self.symbols));
         match self.task {
-            Task::Modulate => format!("modulate/{name}/{count}"),
-            Task::Hard => format!("demodulate/{name}/{count}/hard"),
-            Task::Soft => format!("demodulate/{name}/{count}/soft"),
+            ModemTask::Modulate => format!("modulate/{name}/{count}"),
+            ModemTask::Hard => format!("demodulate/{name}/{count}/hard"),
+            ModemTask::Soft => format!("demodulate/{name}/{count}/soft"),
         }
     }
 
     /// A point has eight bytes, a symbol one and a soft bit four.
     fn amount(&self) -> Amount {
         let other = match self.task {
-            Task::Modulate | Task::Hard => 1,
-            Task::Soft => 4 * self.constellation.bits(),
+            ModemTask::Modulate | ModemTask::Hard => 1,
+            ModemTask::Soft => 4 * self.constellation.bits(),
         };
         Amount::Bytes((self.symbols * (8 + other)) as f64)
     }
@@ -43,16 +43,16 @@ impl Case for ModemCase {
         if self.symbols == MI { Scale::Small } else { Scale::Huge }
     }
 
-    fn prepare(&self, place: &Place) -> panoply::Result<Runner> {
+    fn prepare(&self, place: &BenchDevice) -> panoply::Result<Runner> {
         let received = || place.normals().tensor_of(DType::Complex64, [self.symbols]);
         match self.task {
-            Task::Modulate => {
+            ModemTask::Modulate => {
                 let last = ((1_usize << self.constellation.bits()) - 1) as u8;
                 let symbols = noise(self.symbols).into_iter().map(|symbol| symbol & last).collect();
                 place.repeat(Modulate::new(self.constellation.clone(), &Tensor::from_vec(symbols, [self.symbols])?))
             }
-            Task::Hard => place.repeat(Demodulate::hard(self.constellation.clone(), &received()?)),
-            Task::Soft => place.repeat(Demodulate::soft(self.constellation.clone(), &received()?, 0.5)),
+            ModemTask::Hard => place.repeat(Demodulate::hard(self.constellation.clone(), &received()?)),
+            ModemTask::Soft => place.repeat(Demodulate::soft(self.constellation.clone(), &received()?, 0.5)),
         }
     }
 }

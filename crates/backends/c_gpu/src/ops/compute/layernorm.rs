@@ -4,7 +4,7 @@ use panoply_core::op::compute::LayerNorm;
 use panoply_core::{Result, Tensor, Value};
 use panoply_kernels::c::LAYERNORM;
 
-use super::rows::Rows;
+use super::rows::RowSplit;
 use crate::arguments::Arguments;
 use crate::context::Context;
 use crate::driver::{Address, Launch};
@@ -21,14 +21,14 @@ pub(crate) fn run(op: &LayerNorm, context: &mut Context) -> Result<Value> {
     let count = op.input.elements() / len;
     let arguments = Arguments::new().address(target).address(source).address(weight).address(bias);
     let is_rms = u32::from(op.is_rms);
-    match Rows::new(dtype, len, context.driver.properties(), &[target, source, weight, bias]) {
+    match RowSplit::new(dtype, len, context.driver.properties(), &[target, source, weight, bias]) {
         Some(rows) => {
             let mut arguments = arguments.u64(count as u64).size(len).f64(op.epsilon).u32(is_rms);
             let kernel = rows.kernel(LAYERNORM, "layernorm_rows", "ROWS", dtype);
             context.launch(&kernel, rows.launch(count), &mut arguments)?;
         }
         None => {
-            let rows = Rows::streamed(dtype, len, context.warp_lanes(), &[]);
+            let rows = RowSplit::streamed(dtype, len, context.warp_lanes(), &[]);
             let kernel = rows.kernel(LAYERNORM, "layernorm_long", "LONG_ROWS", dtype);
             let mut arguments = arguments.u64(len as u64).f64(op.epsilon).u32(is_rms);
             context.launch(&kernel, Launch::new(count, rows.group), &mut arguments)?;

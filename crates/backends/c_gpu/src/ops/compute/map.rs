@@ -16,12 +16,12 @@ use panoply_kernels::c::generate::{
 use panoply_kernels::c::interpret::{INSTRUCTION_WORDS, instructions, stored};
 use panoply_kernels::c::{INTERPRET, Kernel};
 
-use crate::address_table::{Placed, Table};
+use crate::address_table::{DeviceTable, Table};
 use crate::arguments::{ARGUMENT_BYTES_MAX, Arguments};
 use crate::context::{Context, DeviceState, Output};
 use crate::driver::{Address, Launch};
 use crate::layout::{LAYOUT_AXES_MAX, Layout, View};
-use crate::memory::Block;
+use crate::memory::LeasedBlock;
 use crate::strides::Axes;
 
 pub(crate) mod waiting;
@@ -65,7 +65,7 @@ pub(crate) fn run(op: &Map, context: &mut Context) -> Result<Value> {
             if !inputs.is_flat() && !inputs.fits_arguments() {
                 inputs.flatten(context)?;
             }
-            generate(program, dtype, &mut inputs, Target::One(output.address), context)?;
+            generate(program, dtype, &mut inputs, MapTarget::One(output.address), context)?;
         }
     }
     Ok(Value::Tensor(output.into_tensor()))
@@ -100,7 +100,7 @@ pub(crate) fn run_many(ops: &[&Map], context: &mut Context) -> Result<Vec<Value>
         op.inputs().try_for_each(|input| table.push_input(input, context))?;
         outputs.push(output);
     }
-    let Some(Placed { base, table, words }) = table.upload(context)? else { return Ok(Vec::new()) };
+    let Some(DeviceTable { base, table, words }) = table.upload(context)? else { return Ok(Vec::new()) };
     let mut inputs = MapInputs::new(&shape);
     for (index, input) in first.inputs().enumerate() {
         let contiguous = input.shape().contiguous_strides();
@@ -113,13 +113,13 @@ pub(crate) fn run_many(ops: &[&Map], context: &mut Context) -> Result<Vec<Value>
         inputs.push(&View { address, layout }, input.dtype());
     }
     inputs.axes.collapse(inputs.count);
-    generate(program, dtype, &mut inputs, Target::Many { base, table, count: ops.len() }, context)?;
+    generate(program, dtype, &mut inputs, MapTarget::Many { base, table, count: ops.len() }, context)?;
     Ok(outputs.into_iter().map(|output| Value::Tensor(output.into_tensor())).collect())
 }
 
 /// The destination of a launch.
 #[derive(Clone, Copy)]
-enum Target {
+enum MapTarget {
     One(Address),
     /// `count` maps. The table holds the offsets of each map's output and inputs from the base.
     Many {
@@ -275,17 +275,17 @@ fn generate(
     program: &Program,
     output: DType,
     inputs: &mut MapInputs,
-    target: Target,
+    target: MapTarget,
     context: &mut Context,
 ) -> Result<()> {
     let (reach, width) = inputs.classify(output, program.nodes().len());
     let elements = inputs.axes.elements();
     let (mut arguments, maps) = match target {
-        Target::One(target) => {
+        MapTarget::One(target) => {
             let addresses = &inputs.addresses[..inputs.count];
             (addresses.iter().fold(Arguments::new().address(target), |all, one| all.address(*one)), None)
         }
-        Target::Many { base, table, count } => (Arguments::new().address(base).address(table), Some(count)),
+        MapTarget::Many { base, table, count } => (Arguments::new().address(base).address(table), Some(count)),
     };
     let per_thread = match reach {
         Reach::Flat { vectors } => (vectors * width) as usize,
@@ -373,14 +373,14 @@ fn interpret(
 /// Cache of generated kernels and instructions, keyed by everything that determines them.
 #[derive(Default)]
 struct Maps {
-    generated: HashMap<u64, Vec<Generated>>,
+    generated: HashMap<u64, Vec<GeneratedMap>>,
     generated_count: usize,
     codes: HashMap<u64, Vec<Code>>,
     code_count: usize,
 }
 
 /// An expression's kernel, shared by expressions that differ only in their constants.
-struct Generated {
+struct GeneratedMap {
     program: Program,
     dtypes: Box<[DType]>,
     accesses: Box<[Access]>,
@@ -397,14 +397,14 @@ struct Code {
     dtypes: Box<[DType]>,
     words: Tensor,
     slots: u32,
-    block: Block,
+    block: LeasedBlock,
 }
 
 impl DeviceState for Maps {}
 
 impl Maps {
     /// The expression's kernel; generated on first use. Later uses cost one table lookup.
-    fn find(&mut self, program: &Program, form: &MapForm<'_>) -> Result<&Generated> {
+    fn find(&mut self, program: &Program, form: &MapForm<'_>) -> Result<&GeneratedMap> {
         if self.generated_count >= GENERATED_MAX {
             self.generated.clear();
             self.generated_count = 0;
@@ -422,7 +422,7 @@ impl Maps {
             None => {
                 let types = program.types(form.dtypes)?;
                 let MapKernel { text, constants } = map_kernel(program, &types, form);
-                known.push(Generated {
+                known.push(GeneratedMap {
                     program: program.clone(),
                     dtypes: form.dtypes.into(),
                     accesses: form.accesses.into(),

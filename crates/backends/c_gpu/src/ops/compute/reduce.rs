@@ -34,7 +34,7 @@ pub(crate) fn run(op: &Reduce, context: &mut Context) -> Result<Value> {
         return Ok(Value::Tensor(output.into_tensor()));
     }
     let view = context.view(&op.input)?;
-    Work::new(op, &view, outputs)?.run(output.address, context)?;
+    ReduceTask::new(op, &view, outputs)?.run(output.address, context)?;
     Ok(Value::Tensor(output.into_tensor()))
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn means(
     kept.collapse(1);
     reduced.collapse(1);
     let (dtype, reduction) = (DType::F32, Reduction::Mean);
-    Work { source, kept, reduced, dtype, reduction, outputs: outer * inner, count }.run(target, context)
+    ReduceTask { source, kept, reduced, dtype, reduction, outputs: outer * inner, count }.run(target, context)
 }
 
 /// The position of an extremum is a 32-bit number.
@@ -67,7 +67,7 @@ pub(crate) fn supports(op: &Reduce) -> Support {
     }
 }
 
-struct Work {
+struct ReduceTask {
     source: Address,
     kept: Axes<1>,
     reduced: Axes<1>,
@@ -77,8 +77,8 @@ struct Work {
     count: usize,
 }
 
-impl Work {
-    fn new(op: &Reduce, view: &View, outputs: usize) -> Result<Work> {
+impl ReduceTask {
+    fn new(op: &Reduce, view: &View, outputs: usize) -> Result<ReduceTask> {
         let flags = op.reduced()?;
         let (mut kept, mut reduced) = (Axes::new(), Axes::new());
         for ((size, stride), is_reduced) in view.layout.axes().zip(flags.iter().rev()) {
@@ -88,7 +88,7 @@ impl Work {
         kept.collapse(1);
         reduced.collapse(1);
         let (dtype, reduction) = (op.input.dtype(), op.reduction);
-        Ok(Work { source: view.address, kept, reduced, dtype, reduction, outputs, count: op.count()? })
+        Ok(ReduceTask { source: view.address, kept, reduced, dtype, reduction, outputs, count: op.count()? })
     }
 
     fn run(&self, target: Address, context: &mut Context) -> Result<()> {
@@ -155,7 +155,7 @@ impl Work {
             // Adjacent elements need no layout, and their number may exceed 32 bits.
             .layout(&if flat { Layout::default() } else { Layout::of_axes(&self.reduced, 0) });
         if vectors >= BLOCK_VECTORS_MIN || few {
-            let split = Split::new(self.outputs, self.count, BLOCK_THREADS * vector, busy, context)?;
+            let split = ReduceSplit::new(self.outputs, self.count, BLOCK_THREADS * vector, busy, context)?;
             let launch = Launch::new(self.outputs * split.splits, BLOCK_THREADS);
             let mut arguments = split.arguments(arguments.u64(self.count as u64));
             return context.launch(&kernel.flag("BLOCKS", true), launch, &mut arguments);
@@ -178,7 +178,8 @@ impl Work {
         let tiles = inner.div_ceil(vector * width);
         let all_tiles = tiles * (self.outputs / inner);
         let busy = context.multiprocessors() * BLOCKS_PER_MULTIPROCESSOR;
-        let split = Split::with_partials(all_tiles, self.outputs, self.count, BLOCK_THREADS / width, busy, context)?;
+        let split =
+            ReduceSplit::with_partials(all_tiles, self.outputs, self.count, BLOCK_THREADS / width, busy, context)?;
         let arguments = Arguments::new()
             .address(target)
             .address(self.source)
@@ -195,17 +196,17 @@ impl Work {
 }
 
 /// The division of the elements of one output among blocks.
-struct Split {
+struct ReduceSplit {
     splits: usize,
     chunk: usize,
     partials: Address,
     counters: Address,
 }
 
-impl Split {
+impl ReduceSplit {
     /// For outputs with one block each, which reads `per_load` elements per load.
-    fn new(outputs: usize, count: usize, per_load: usize, busy: usize, context: &mut Context) -> Result<Split> {
-        Split::with_partials(outputs, outputs, count, per_load, busy, context)
+    fn new(outputs: usize, count: usize, per_load: usize, busy: usize, context: &mut Context) -> Result<ReduceSplit> {
+        ReduceSplit::with_partials(outputs, outputs, count, per_load, busy, context)
     }
 
     /// For `tiles` blocks with `outputs` outputs in total.
@@ -216,16 +217,16 @@ impl Split {
         per_load: usize,
         busy: usize,
         context: &mut Context,
-    ) -> Result<Split> {
+    ) -> Result<ReduceSplit> {
         let worthwhile = count / (per_load * LOADS_PER_THREAD_MIN);
         let wanted = if tiles <= COUNTERS { (busy / tiles).min(worthwhile).max(1) } else { 1 };
         let chunk = count.div_ceil(wanted).next_multiple_of(per_load).max(1);
         let splits = count.div_ceil(chunk).max(1);
         if splits == 1 {
-            return Ok(Split { splits, chunk: count, partials: Address::NULL, counters: Address::NULL });
+            return Ok(ReduceSplit { splits, chunk: count, partials: Address::NULL, counters: Address::NULL });
         }
         let partials = context.workspace(outputs * splits * PARTIAL_BYTES_MAX)?;
-        Ok(Split { splits, chunk, partials, counters: context.counters()? })
+        Ok(ReduceSplit { splits, chunk, partials, counters: context.counters()? })
     }
 
     fn arguments(&self, arguments: Arguments) -> Arguments {

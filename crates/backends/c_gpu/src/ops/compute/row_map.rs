@@ -10,7 +10,7 @@ use panoply_kernels::c::generate::{Access, GENERATED_NODES_MAX};
 use panoply_kernels::c::row_map::{RowForm, RowKernel, row_kernel};
 
 use super::map::pass_constants;
-use super::rows::Rows;
+use super::rows::RowSplit;
 use crate::arguments::Arguments;
 use crate::context::{Context, DeviceState};
 use crate::driver::Address;
@@ -29,7 +29,7 @@ pub(crate) fn run(op: &RowMap, context: &mut Context) -> Result<Value> {
     let nodes = before.nodes().len().max(after.nodes().len());
     let inputs = op.inputs().len() + op.more().len();
     let len = op.row_len()?;
-    let rows = Rows::with_vector(op.row_dtype()?, len, context.driver.properties(), 1);
+    let rows = RowSplit::with_vector(op.row_dtype()?, len, context.driver.properties(), 1);
     if rows.is_none() || len == 0 || inputs > INPUTS_MAX || nodes > GENERATED_NODES_MAX {
         return apart(op, context);
     }
@@ -66,7 +66,7 @@ fn launch(op: &RowMap, target: Address, context: &mut Context) -> Result<()> {
     let stored = if op.function.is_reduction() { None } else { Some(op.output_dtype()?) };
     let vector = inputs.vector(len, stored);
     // Rows fit with one element per vector, so they also fit with longer vectors.
-    let Some(rows) = Rows::with_vector(row, len, context.driver.properties(), vector) else {
+    let Some(rows) = RowSplit::with_vector(row, len, context.driver.properties(), vector) else {
         return Err(panoply_core::Error::invalid("row_map", "a row that fits", len));
     };
     let form = RowForm {
@@ -173,11 +173,11 @@ impl RowInputs {
 /// Cache of generated kernels, keyed by everything that determines them.
 #[derive(Default)]
 struct RowMaps {
-    generated: HashMap<(u64, u64), Vec<Generated>>,
+    generated: HashMap<(u64, u64), Vec<GeneratedRowMap>>,
     count: usize,
 }
 
-struct Generated {
+struct GeneratedRowMap {
     before: Program,
     after: Program,
     form: RowForm,
@@ -194,14 +194,19 @@ impl RowMaps {
         }
         let (before, after) = (op.before_program()?, op.after_program()?);
         let known = self.generated.entry((before.hash(), after.hash())).or_default();
-        let is_it = |one: &Generated| one.form == *form && one.before == *before && one.after == *after;
+        let is_it = |one: &GeneratedRowMap| one.form == *form && one.before == *before && one.after == *after;
         let place = match known.iter().position(is_it) {
             Some(place) => place,
             None => {
                 let before_types = before.types(&form.dtypes[..form.before])?;
                 let after_types = after.types(&op.after_dtypes()?)?;
                 let kernel = row_kernel(op.function, (before, &before_types), (after, &after_types), form);
-                known.push(Generated { before: before.clone(), after: after.clone(), form: form.clone(), kernel });
+                known.push(GeneratedRowMap {
+                    before: before.clone(),
+                    after: after.clone(),
+                    form: form.clone(),
+                    kernel,
+                });
                 self.count += 1;
                 known.len() - 1
             }

@@ -16,7 +16,7 @@ const GROUP_MAX: usize = 512;
 
 /// The division of a row among threads; see `rows.h` of the kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Rows {
+pub(crate) struct RowSplit {
     /// Threads per row: a warp, or a block.
     pub(crate) group: usize,
     /// Vectors per thread.
@@ -27,14 +27,14 @@ pub(crate) struct Rows {
     pub(crate) warp: usize,
 }
 
-impl Rows {
+impl RowSplit {
     /// For contiguous rows of this length at these addresses. `None` if the rows are too long.
-    pub(crate) fn new(dtype: DType, len: usize, device: &Properties, addresses: &[Address]) -> Option<Rows> {
-        Rows::with_vector(dtype, len, device, vector(dtype, len, addresses))
+    pub(crate) fn new(dtype: DType, len: usize, device: &Properties, addresses: &[Address]) -> Option<RowSplit> {
+        RowSplit::with_vector(dtype, len, device, vector(dtype, len, addresses))
     }
 
     /// For rows of this length, in vectors of `vector` elements. `None` if the rows are too long.
-    pub(crate) fn with_vector(dtype: DType, len: usize, device: &Properties, vector: usize) -> Option<Rows> {
+    pub(crate) fn with_vector(dtype: DType, len: usize, device: &Properties, vector: usize) -> Option<RowSplit> {
         let warp = device.warp_lanes as usize;
         let vectors = len.div_ceil(vector).max(1);
         let values_max = VALUE_REGISTERS_MAX / dtype.size_bytes().div_ceil(4);
@@ -44,12 +44,12 @@ impl Rows {
             group = if group == warp { BLOCK_THREADS } else { group * 2 };
         }
         let items = vectors.div_ceil(group).next_power_of_two();
-        (group <= GROUP_MAX.min(device.block_threads_max as usize)).then_some(Rows { group, items, vector, warp })
+        (group <= GROUP_MAX.min(device.block_threads_max as usize)).then_some(RowSplit { group, items, vector, warp })
     }
 
     /// For rows that are read several times by blocks of 256 threads.
-    pub(crate) fn streamed(dtype: DType, len: usize, warp: usize, addresses: &[Address]) -> Rows {
-        Rows { group: BLOCK_THREADS, items: 1, vector: vector(dtype, len, addresses), warp }
+    pub(crate) fn streamed(dtype: DType, len: usize, warp: usize, addresses: &[Address]) -> RowSplit {
+        RowSplit { group: BLOCK_THREADS, items: 1, vector: vector(dtype, len, addresses), warp }
     }
 
     /// A kernel with these parameters; `mode` is its section of the unit.
@@ -87,7 +87,7 @@ mod tests {
     fn rows_fit_their_threads() {
         let of = |dtype, len, warp_lanes, address| {
             let device = Properties { warp_lanes, ..Properties::plain() };
-            let rows = Rows::new(dtype, len, &device, &[Address(address)]);
+            let rows = RowSplit::new(dtype, len, &device, &[Address(address)]);
             rows.map(|rows| (rows.group, rows.items, rows.vector))
         };
         assert_eq!(of(DType::F32, 1024, 32, 256), Some((32, 8, 4)));

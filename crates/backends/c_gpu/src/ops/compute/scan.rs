@@ -9,7 +9,7 @@ use crate::arguments::Arguments;
 use crate::context::{Context, DeviceState};
 use crate::driver::{Address, Launch};
 use crate::layout::View;
-use crate::memory::Block;
+use crate::memory::LeasedBlock;
 use crate::strides::Axes;
 
 const VECTOR_BYTES: usize = 16;
@@ -50,7 +50,7 @@ pub(crate) fn run(op: &Scan, context: &mut Context) -> Result<Value> {
     if shape.elements() > 0 {
         let source = context.input(&op.input)?;
         let (len, inner) = (shape[op.axis], shape[op.axis + 1..].iter().product());
-        let lines = Lines { len, inner, outer: shape.elements() / (len * inner) };
+        let lines = ScanLines { len, inner, outer: shape.elements() / (len * inner) };
         if inner == 1 {
             lines.rows(op, output.address, source, context)?;
         } else if lines.outer * inner < LINES_MIN && len >= TRANSPOSED_LEN_MIN {
@@ -63,13 +63,13 @@ pub(crate) fn run(op: &Scan, context: &mut Context) -> Result<Value> {
 }
 
 /// The lines of a contiguous tensor along one axis: `[outer, len, inner]`.
-struct Lines {
+struct ScanLines {
     outer: usize,
     len: usize,
     inner: usize,
 }
 
-impl Lines {
+impl ScanLines {
     /// Scans `outer * inner` contiguous lines as rows, for any original layout.
     fn rows(&self, op: &Scan, target: Address, source: Address, context: &mut Context) -> Result<()> {
         let dtype = op.input.dtype();
@@ -248,11 +248,11 @@ fn kernel(op: &Scan, entry: &'static str, threads: usize) -> Kernel {
 /// The board is reused by later scans; epochs distinguish their words.
 #[derive(Default)]
 struct ScanBoard {
-    block: Option<Block>,
+    block: Option<LeasedBlock>,
     /// Smaller boards that kernels in flight may still use; together they are smaller than the
     /// present one.
     #[allow(dead_code)] // Held so that the pool does not lend them.
-    retired: Vec<Block>,
+    retired: Vec<LeasedBlock>,
     tiles: usize,
     epoch: u32,
 }

@@ -4,7 +4,7 @@ use panoply_core::op::compute::Softmax;
 use panoply_core::{Result, Value};
 use panoply_kernels::c::SOFTMAX;
 
-use super::rows::Rows;
+use super::rows::RowSplit;
 use crate::arguments::Arguments;
 use crate::context::Context;
 use crate::driver::{Address, Launch};
@@ -36,7 +36,7 @@ pub(crate) fn run(op: &Softmax, context: &mut Context) -> Result<Value> {
 fn rows(op: &Softmax, target: Address, source: Address, context: &mut Context) -> Result<()> {
     let (dtype, len) = (op.input.dtype(), op.input.shape()[op.axis]);
     let count = op.input.elements() / len;
-    let Some(rows) = Rows::new(dtype, len, context.driver.properties(), &[target, source]) else {
+    let Some(rows) = RowSplit::new(dtype, len, context.driver.properties(), &[target, source]) else {
         return long_rows(op, target, source, context);
     };
     let mut arguments = Arguments::new().address(target).address(source).u64(count as u64);
@@ -48,7 +48,7 @@ fn rows(op: &Softmax, target: Address, source: Address, context: &mut Context) -
 fn long_rows(op: &Softmax, target: Address, source: Address, context: &mut Context) -> Result<()> {
     let (dtype, len) = (op.input.dtype(), op.input.shape()[op.axis]);
     let count = op.input.elements() / len;
-    let rows = Rows::streamed(dtype, len, context.warp_lanes(), &[target, source]);
+    let rows = RowSplit::streamed(dtype, len, context.warp_lanes(), &[target, source]);
     let busy = context.multiprocessors() * BLOCKS_PER_MULTIPROCESSOR;
     let wanted = (busy / count).clamp(1, len.div_ceil(CHUNK_MIN));
     let chunk = len.div_ceil(wanted).next_multiple_of(rows.group * rows.vector);
@@ -68,7 +68,7 @@ fn columns(op: &Softmax, target: Address, source: Address, inner: usize, context
     let outer = op.input.elements() / (len * inner);
     let tiles = inner.div_ceil(context.warp_lanes().max(ACROSS_MIN));
     // Elements are read individually, so no alignment is needed.
-    let rows = Rows { vector: 1, ..Rows::streamed(dtype, len, context.warp_lanes(), &[]) };
+    let rows = RowSplit { vector: 1, ..RowSplit::streamed(dtype, len, context.warp_lanes(), &[]) };
     let mut arguments = Arguments::new().address(target).address(source).u64(len as u64).u64(inner as u64);
     arguments = arguments.size(tiles).u32(u32::from(op.is_log));
     let launch = Launch::new(outer * tiles, rows.group);

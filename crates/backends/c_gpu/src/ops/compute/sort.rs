@@ -33,36 +33,36 @@ const DIGITS: usize = 256;
 const NARROW_STATUS_ELEMENTS: usize = 1 << 30;
 
 pub(crate) fn run(op: &Sort, context: &mut Context) -> Result<Value> {
-    let task = Task { dtype: op.input.dtype(), descending: op.descending, value_bytes: 0, is_stable: op.is_stable };
+    let task = SortTask { dtype: op.input.dtype(), descending: op.descending, value_bytes: 0, is_stable: op.is_stable };
     let keys = context.input(&op.input)?;
     let output = context.output(op.input.dtype(), op.output_shape())?;
     let places = Places { keys, values: Address::NULL, keys_out: output.address, values_out: Address::NULL };
-    sort(&task, &Lines::new(op.input.shape(), op.axis)?, places, context)?;
+    sort(&task, &SortLines::new(op.input.shape(), op.axis)?, places, context)?;
     Ok(Value::Tensor(output.into_tensor()))
 }
 
 pub(crate) fn run_arg(op: &ArgSort, context: &mut Context) -> Result<Value> {
-    let task = Task { dtype: op.input.dtype(), descending: op.descending, value_bytes: 4, is_stable: true };
+    let task = SortTask { dtype: op.input.dtype(), descending: op.descending, value_bytes: 4, is_stable: true };
     let keys = context.input(&op.input)?;
     let output = context.output(DType::U32, op.output_shape())?;
     let places = Places { keys, values: Address::NULL, keys_out: Address::NULL, values_out: output.address };
-    sort(&task, &Lines::new(op.input.shape(), op.axis)?, places, context)?;
+    sort(&task, &SortLines::new(op.input.shape(), op.axis)?, places, context)?;
     Ok(Value::Tensor(output.into_tensor()))
 }
 
 pub(crate) fn run_pairs(op: &SortPairs, context: &mut Context) -> Result<Value> {
     let value_bytes = op.values.dtype().size_bytes();
-    let task = Task { dtype: op.keys.dtype(), descending: op.descending, value_bytes, is_stable: true };
+    let task = SortTask { dtype: op.keys.dtype(), descending: op.descending, value_bytes, is_stable: true };
     let (keys, values) = (context.input(&op.keys)?, context.input(&op.values)?);
     let sorted = context.output(op.keys.dtype(), *op.keys.shape())?;
     let moved = context.output(op.values.dtype(), *op.values.shape())?;
     let places = Places { keys, values, keys_out: sorted.address, values_out: moved.address };
-    sort(&task, &Lines::new(op.keys.shape(), op.axis)?, places, context)?;
+    sort(&task, &SortLines::new(op.keys.shape(), op.axis)?, places, context)?;
     Ok(Value::Pair(sorted.into_tensor(), moved.into_tensor()))
 }
 
 /// The sort to perform.
-struct Task {
+struct SortTask {
     dtype: DType,
     descending: bool,
     /// Bytes of the value that belongs to a key; 0 without values.
@@ -82,7 +82,7 @@ struct Places {
 }
 
 /// A contiguous tensor as lines along one axis.
-struct Lines {
+struct SortLines {
     shape: Shape,
     axis: usize,
     lines: usize,
@@ -91,17 +91,17 @@ struct Lines {
     inner: usize,
 }
 
-impl Lines {
-    fn new(shape: &Shape, axis: usize) -> Result<Lines> {
+impl SortLines {
+    fn new(shape: &Shape, axis: usize) -> Result<SortLines> {
         let length = shape.dims()[axis];
         let inner = shape.dims()[axis + 1..].iter().product();
         let lines = shape.with_dim(axis, 1)?.elements();
-        Ok(Lines { shape: *shape, axis, lines, length, inner })
+        Ok(SortLines { shape: *shape, axis, lines, length, inner })
     }
 
     /// The same lines, each contiguous.
-    fn apart(&self) -> Result<Lines> {
-        Lines::new(&Shape::new([self.lines, self.length])?, 1)
+    fn apart(&self) -> Result<SortLines> {
+        SortLines::new(&Shape::new([self.lines, self.length])?, 1)
     }
 
     fn elements(&self) -> usize {
@@ -109,7 +109,7 @@ impl Lines {
     }
 }
 
-impl Task {
+impl SortTask {
     fn kernel(&self, entry: &'static str, coded: bool) -> Kernel {
         Kernel::new(SORT, entry)
             .integer("T_BYTES", self.dtype.size_bytes() as u64)
@@ -155,7 +155,7 @@ impl Task {
     }
 }
 
-fn sort(task: &Task, lines: &Lines, places: Places, context: &mut Context) -> Result<()> {
+fn sort(task: &SortTask, lines: &SortLines, places: Places, context: &mut Context) -> Result<()> {
     if lines.elements() == 0 {
         return Ok(());
     }
@@ -176,7 +176,7 @@ fn sort(task: &Task, lines: &Lines, places: Places, context: &mut Context) -> Re
     }
 }
 
-fn sort_short(task: &Task, lines: &Lines, places: Places, context: &mut Context) -> Result<()> {
+fn sort_short(task: &SortTask, lines: &SortLines, places: Places, context: &mut Context) -> Result<()> {
     let padded = lines.length.next_power_of_two();
     let slots = padded.max(SHORT_SLOTS_MIN);
     let blocks = lines.lines.div_ceil(slots / padded);
@@ -194,7 +194,7 @@ fn sort_short(task: &Task, lines: &Lines, places: Places, context: &mut Context)
     context.launch(&task.kernel("sort_lines", false).flag("SHORT", true), launch, &mut arguments)
 }
 
-fn sort_in_blocks(task: &Task, lines: &Lines, places: Places, context: &mut Context) -> Result<()> {
+fn sort_in_blocks(task: &SortTask, lines: &SortLines, places: Places, context: &mut Context) -> Result<()> {
     // Few different sizes, so that few kernels are compiled.
     let most = task.block_items_max();
     let items = lines.length.div_ceil(TILE_THREADS).next_multiple_of(4).min(most);
@@ -211,7 +211,7 @@ fn sort_in_blocks(task: &Task, lines: &Lines, places: Places, context: &mut Cont
 }
 
 /// Sorts long lines of non-adjacent elements: gathers the lines, sorts, and scatters them back.
-fn sort_apart(task: &Task, lines: &Lines, places: Places, context: &mut Context) -> Result<()> {
+fn sort_apart(task: &SortTask, lines: &SortLines, places: Places, context: &mut Context) -> Result<()> {
     let values_dtype = word(task.value_bytes);
     let mut together = places;
     together.keys = bring_together(lines, places.keys, task.dtype, context)?;
@@ -245,11 +245,11 @@ fn word(bytes: usize) -> DType {
 }
 
 /// The axes with the sorted one last.
-fn axes(lines: &Lines) -> Vec<usize> {
+fn axes(lines: &SortLines) -> Vec<usize> {
     (0..lines.shape.rank()).filter(|axis| *axis != lines.axis).chain([lines.axis]).collect()
 }
 
-fn bring_together(lines: &Lines, source: Address, dtype: DType, context: &mut Context) -> Result<Address> {
+fn bring_together(lines: &SortLines, source: Address, dtype: DType, context: &mut Context) -> Result<Address> {
     let strides = lines.shape.contiguous_strides();
     let order = axes(lines);
     let dims: Vec<usize> = order.iter().map(|axis| lines.shape.dims()[*axis]).collect();
@@ -260,7 +260,7 @@ fn bring_together(lines: &Lines, source: Address, dtype: DType, context: &mut Co
     Ok(target)
 }
 
-fn put_back(lines: &Lines, target: Address, source: Address, dtype: DType, context: &mut Context) -> Result<()> {
+fn put_back(lines: &SortLines, target: Address, source: Address, dtype: DType, context: &mut Context) -> Result<()> {
     let order = axes(lines);
     let mut steps = vec![0; order.len()];
     let mut step = 1;
@@ -273,15 +273,15 @@ fn put_back(lines: &Lines, target: Address, source: Address, dtype: DType, conte
 }
 
 /// Zeroed memory of a radix sort: tickets, counts, and the sums that tiles publish.
-struct Published {
+struct RadixScratch {
     tickets: Address,
     counts: Address,
     status: Address,
     status_bytes_per_pass: usize,
 }
 
-impl Published {
-    fn new(lines: &Lines, tiles: usize, passes: usize, context: &mut Context) -> Result<Published> {
+impl RadixScratch {
+    fn new(lines: &SortLines, tiles: usize, passes: usize, context: &mut Context) -> Result<RadixScratch> {
         const TICKET_BYTES: usize = 256;
         let count_bytes = lines.lines * passes * DIGITS * 4;
         let status_bytes_per_pass = lines.lines * tiles * DIGITS * status_bytes(lines);
@@ -289,18 +289,18 @@ impl Published {
         let tickets = context.scratch(bytes)?;
         context.fill(tickets, 0, bytes)?;
         let counts = tickets + TICKET_BYTES;
-        Ok(Published { tickets, counts, status: counts + count_bytes, status_bytes_per_pass })
+        Ok(RadixScratch { tickets, counts, status: counts + count_bytes, status_bytes_per_pass })
     }
 }
 
-fn status_bytes(lines: &Lines) -> usize {
+fn status_bytes(lines: &SortLines) -> usize {
     if lines.length < NARROW_STATUS_ELEMENTS { 4 } else { 8 }
 }
 
-fn sort_by_digits(task: &Task, lines: &Lines, places: Places, context: &mut Context) -> Result<()> {
+fn sort_by_digits(task: &SortTask, lines: &SortLines, places: Places, context: &mut Context) -> Result<()> {
     let (passes, items) = (task.dtype.size_bytes(), task.tile_items());
     let tiles = lines.length.div_ceil(TILE_THREADS * items);
-    let published = Published::new(lines, tiles, passes, context)?;
+    let published = RadixScratch::new(lines, tiles, passes, context)?;
     let status = if status_bytes(lines) == 4 { "u32" } else { "u64" };
     count_digits(task, lines, places.keys, published.counts, context)?;
 
@@ -330,7 +330,7 @@ fn sort_by_digits(task: &Task, lines: &Lines, places: Places, context: &mut Cont
 
 /// Sorts long lines if threads cannot see each other's values or a block has no room for a tile:
 /// each thread counts and moves a chunk of a line, digit by digit.
-fn sort_by_chunks(task: &Task, lines: &Lines, places: Places, context: &mut Context) -> Result<()> {
+fn sort_by_chunks(task: &SortTask, lines: &SortLines, places: Places, context: &mut Context) -> Result<()> {
     let passes = task.dtype.size_bytes();
     let most = (context.multiprocessors() * CHUNKS_PER_PROCESSOR).div_ceil(lines.lines);
     let chunk = lines.length.div_ceil(most).max(CHUNK_ELEMENTS_MIN);
@@ -358,11 +358,17 @@ fn sort_by_chunks(task: &Task, lines: &Lines, places: Places, context: &mut Cont
     Ok(())
 }
 
-fn count_digits(task: &Task, lines: &Lines, keys: Address, counts: Address, context: &mut Context) -> Result<()> {
+fn count_digits(
+    task: &SortTask,
+    lines: &SortLines,
+    keys: Address,
+    counts: Address,
+    context: &mut Context,
+) -> Result<()> {
     let most = context.multiprocessors() * COUNT_BLOCKS;
     let parts = lines.length.div_ceil(COUNT_KEYS).min(most.div_ceil(lines.lines));
     // The kernel does not depend on values or tiles, so it is the same for all.
-    let keys_only = Task { value_bytes: 0, ..*task };
+    let keys_only = SortTask { value_bytes: 0, ..*task };
     let kernel = keys_only.kernel("histogram", false).integer("ITEMS", 1).flag("COUNTS", true);
     let mut arguments = Arguments::new()
         .address(keys)

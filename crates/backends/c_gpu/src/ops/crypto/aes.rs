@@ -4,12 +4,12 @@ use panoply_core::op::crypto::{CipherMode, Decrypt, Encrypt, Key, Messages};
 use panoply_core::{Bytes, Error, HostBufferMut, Result, Value};
 use panoply_kernels::c::{AES_CHAIN, AES_COUNTER, AES_EXPAND, Kernel};
 
-use super::answer::{Made, Place, secret_copy};
+use super::answer::{KernelOutput, OutputPlace, secret_copy};
 use super::seal::Verdict;
 use crate::arguments::Arguments;
-use crate::context::{Context, Wiped};
+use crate::context::{Context, WipedBuffer};
 use crate::driver::{Address, Launch};
-use crate::ops::messages::{Batch, Gathered, Terms, place, place_key};
+use crate::ops::messages::{Batch, DeviceMessages, Terms, place, place_key};
 
 const BLOCK_BYTES: usize = 16;
 /// Number of blocks that a thread processes at a time.
@@ -100,18 +100,18 @@ impl Counter<'_> {
 pub(super) fn encrypt(op: &Encrypt, context: &mut Context) -> Result<Value> {
     let cipher = Cipher { key: op.key(), mode: op.mode(), vectors: op.vectors(), messages: op.messages() };
     let answer_len = |len: usize| op.text_len(len);
-    cipher.run(&answer_len, false, Place::of, context)
+    cipher.run(&answer_len, false, OutputPlace::of, context)
 }
 
 pub(super) fn decrypt(op: &Decrypt, context: &mut Context) -> Result<Value> {
     let cipher = Cipher { key: op.key(), mode: op.mode(), vectors: op.vectors(), messages: op.messages() };
     let is_secret = op.is_secret();
-    let place = |is_resident: bool| if is_secret { Place::Secret } else { Place::of(is_resident) };
+    let place = |is_resident: bool| if is_secret { OutputPlace::Secret } else { OutputPlace::of(is_resident) };
     if op.mode() != CipherMode::Cbc {
         return cipher.run(&|len| len, true, place, context);
     }
     // Only the host sees the lengths without padding, and rejected plaintext must not be visible.
-    let (made, offsets) = cipher.made(&|len| len, true, |_| Place::Secret, context)?;
+    let (made, offsets) = cipher.made(&|len| len, true, |_| OutputPlace::Secret, context)?;
     let like = op.messages().clone();
     made.finished(context, move |pinned| unpadded(pinned, &offsets, &like, is_secret))
 }
@@ -129,7 +129,7 @@ impl Cipher<'_> {
         &self,
         answer_len: &dyn Fn(usize) -> usize,
         is_decryption: bool,
-        place: impl Fn(bool) -> Place,
+        place: impl Fn(bool) -> OutputPlace,
         context: &mut Context,
     ) -> Result<Value> {
         let (made, offsets) = self.made(answer_len, is_decryption, place, context)?;
@@ -140,13 +140,13 @@ impl Cipher<'_> {
         &self,
         answer_len: &dyn Fn(usize) -> usize,
         is_decryption: bool,
-        place_of: impl Fn(bool) -> Place,
+        place_of: impl Fn(bool) -> OutputPlace,
         context: &mut Context,
-    ) -> Result<(Made, Vec<usize>)> {
-        let messages = Gathered::new(self.messages, context)?;
+    ) -> Result<(KernelOutput, Vec<usize>)> {
+        let messages = DeviceMessages::new(self.messages, context)?;
         let terms = Terms { behind: 0, unit_bytes: UNIT_BYTES, answer_len, data: None };
         let batch = Batch::new(&messages, &terms, context)?;
-        let made = Made::new(batch.answer_bytes(), place_of(messages.is_resident), context)?;
+        let made = KernelOutput::new(batch.answer_bytes(), place_of(messages.is_resident), context)?;
         let (nonces, _) = place(self.vectors, context)?;
         if batch.count() > 0 {
             let keys = RoundKeys::new(self.key, context)?;
@@ -198,7 +198,7 @@ impl Chain<'_> {
 
 /// The messages without their padding, packed. The time does not depend on the position of a wrong
 /// padding byte, but on whether there is one.
-fn unpadded(mut pinned: Wiped, offsets: &[usize], like: &Messages, is_secret: bool) -> Result<Value> {
+fn unpadded(mut pinned: WipedBuffer, offsets: &[usize], like: &Messages, is_secret: bool) -> Result<Value> {
     let bytes = pinned.0.bytes_mut();
     let (mut end, mut ends) = (0, Vec::with_capacity(offsets.len()));
     ends.push(0);

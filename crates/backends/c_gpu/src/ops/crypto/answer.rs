@@ -4,12 +4,12 @@
 use panoply_core::op::crypto::Messages;
 use panoply_core::{Bytes, DType, HostBufferMut, Result, Shape, Tensor, Value};
 
-use crate::context::{Context, Output, Wiped};
+use crate::context::{Context, Output, WipedBuffer};
 use crate::driver::Address;
 
 /// The destination of an output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum OutputPlace {
     /// Stays on the device.
     Device,
     /// Goes to the host.
@@ -18,34 +18,34 @@ pub(super) enum Place {
     Secret,
 }
 
-impl Place {
+impl OutputPlace {
     /// The location of the messages, if these are not secret.
-    pub(super) fn of(is_resident: bool) -> Place {
-        if is_resident { Place::Device } else { Place::Host }
+    pub(super) fn of(is_resident: bool) -> OutputPlace {
+        if is_resident { OutputPlace::Device } else { OutputPlace::Host }
     }
 }
 
 /// Bytes that kernels write.
-pub(super) struct Made {
+pub(super) struct KernelOutput {
     pub(super) address: Address,
     bytes: usize,
-    place: Place,
+    place: OutputPlace,
     /// The tensor, if the output stays on the device.
     output: Option<Output>,
 }
 
-impl Made {
-    pub(super) fn new(bytes: usize, place: Place, context: &mut Context) -> Result<Made> {
+impl KernelOutput {
+    pub(super) fn new(bytes: usize, place: OutputPlace, context: &mut Context) -> Result<KernelOutput> {
         let output = match place {
-            Place::Device => Some(context.output(DType::U8, Shape::new([bytes])?)?),
-            Place::Host | Place::Secret => None,
+            OutputPlace::Device => Some(context.output(DType::U8, Shape::new([bytes])?)?),
+            OutputPlace::Host | OutputPlace::Secret => None,
         };
         let address = match &output {
             Some(output) => output.address,
             // Plaintext is wiped even if it is not secret: other ops get this memory.
             None => context.secret_scratch(bytes)?,
         };
-        Ok(Made { address, bytes, place, output })
+        Ok(KernelOutput { address, bytes, place, output })
     }
 
     /// The bytes, which must not be secret.
@@ -59,7 +59,7 @@ impl Made {
 
     /// One message for each of the op's own, between these offsets.
     pub(super) fn into_value(self, like: &Messages, offsets: Vec<usize>, context: &mut Context) -> Result<Value> {
-        if self.place == Place::Secret {
+        if self.place == OutputPlace::Secret {
             let like = like.clone();
             return self
                 .finished(context, move |pinned| like.like(secret_copy(pinned.0.bytes())?, offsets)?.into_value());
@@ -71,7 +71,7 @@ impl Made {
     pub(super) fn finished(
         self,
         context: &mut Context,
-        finish: impl FnOnce(Wiped) -> Result<Value> + 'static,
+        finish: impl FnOnce(WipedBuffer) -> Result<Value> + 'static,
     ) -> Result<Value> {
         let pinned = context.download_wiped(self.address, self.bytes)?;
         context.finish_with(Box::new(move |_| finish(pinned)));

@@ -118,7 +118,7 @@ mod tests {
 
     /// A message, its signature, and the verdict. The tests use few signatures, and enough for a
     /// large table: valid ones, of another message, altered, with a too large s, too short.
-    type Kind<'a> = (&'a [u8], &'a [u8], u8);
+    type SignatureCase<'a> = (&'a [u8], &'a [u8], u8);
 
     #[test]
     fn few_and_many_signatures_are_verified() {
@@ -149,7 +149,7 @@ mod tests {
         ];
         for count in [6, MANY + 1] {
             let each = || kinds.iter().cycle().take(count);
-            let list = |part: fn(&Kind<'_>) -> Vec<u8>| {
+            let list = |part: fn(&SignatureCase<'_>) -> Vec<u8>| {
                 Messages::from(each().map(|kind| Bytes::from_vec(part(kind))).collect::<Vec<_>>())
             };
             let op = Verify::new(&key, list(|kind| kind.0.to_vec()), list(|kind| kind.1.to_vec()));

@@ -4,23 +4,23 @@
 //! The arithmetic is modulo p = 2^255 - 19, on four words, the lowest first. Keys are public, so it
 //! need not run in constant time.
 
-type Number = [u64; 4];
+type U256 = [u64; 4];
 
-const P: Number = [0xffff_ffff_ffff_ffed, u64::MAX, u64::MAX, i64::MAX as u64];
-const ONE: Number = [1, 0, 0, 0];
-const MINUS_ONE: Number = [P[0] - 1, P[1], P[2], P[3]];
+const P: U256 = [0xffff_ffff_ffff_ffed, u64::MAX, u64::MAX, i64::MAX as u64];
+const ONE: U256 = [1, 0, 0, 0];
+const MINUS_ONE: U256 = [P[0] - 1, P[1], P[2], P[3]];
 /// The curve's d: -x² + y² = 1 + d x² y².
-const D: Number = [0x75eb_4dca_1359_78a3, 0x0070_0a4d_4141_d8ab, 0x8cc7_4079_7779_e898, 0x5203_6cee_2b6f_fe73];
+const D: U256 = [0x75eb_4dca_1359_78a3, 0x0070_0a4d_4141_d8ab, 0x8cc7_4079_7779_e898, 0x5203_6cee_2b6f_fe73];
 /// A square root of -1.
-const ROOT: Number = [0xc4ee_1b27_4a0e_a0b0, 0x2f43_1806_ad2f_e478, 0x2b4d_0099_3dfb_d7a7, 0x2b83_2480_4fc1_df0b];
+const ROOT: U256 = [0xc4ee_1b27_4a0e_a0b0, 0x2f43_1806_ad2f_e478, 0x2b4d_0099_3dfb_d7a7, 0x2b83_2480_4fc1_df0b];
 /// (p - 5) / 8.
-const EIGHTH: Number = [0xffff_ffff_ffff_fffd, u64::MAX, u64::MAX, 0x0fff_ffff_ffff_ffff];
+const EIGHTH: U256 = [0xffff_ffff_ffff_fffd, u64::MAX, u64::MAX, 0x0fff_ffff_ffff_ffff];
 
 /// Decodes a point that is not of small order: x and y below p. `None` if the bytes are no such
 /// point.
-pub(super) fn decoded(encoded: &[u8; 32]) -> Option<(Number, Number)> {
+pub(super) fn decoded(encoded: &[u8; 32]) -> Option<(U256, U256)> {
     let (words, _) = encoded.as_chunks();
-    let mut y: Number = std::array::from_fn(|index| u64::from_le_bytes(words[index]));
+    let mut y: U256 = std::array::from_fn(|index| u64::from_le_bytes(words[index]));
     let is_odd = y[3] >> 63;
     y[3] &= i64::MAX as u64;
     if !is_below(&y, &P) {
@@ -50,12 +50,12 @@ pub(super) fn decoded(encoded: &[u8; 32]) -> Option<(Number, Number)> {
 }
 
 /// The x coordinate of the negative point.
-pub(super) fn negated(x: &Number) -> Number {
+pub(super) fn negated(x: &U256) -> U256 {
     reduced(product(x, &MINUS_ONE))
 }
 
 /// Whether eight times the point is neutral: three doublings of x / z and y / z end at x = 0.
-fn is_of_small_order(x: &Number, y: &Number) -> bool {
+fn is_of_small_order(x: &U256, y: &U256) -> bool {
     let (mut x, mut y, mut z) = (*x, *y, ONE);
     for _ in 0..3 {
         let (a, b, c) = (product(&x, &x), product(&y, &y), product(&z, &z));
@@ -68,11 +68,11 @@ fn is_of_small_order(x: &Number, y: &Number) -> bool {
     reduced(x) == [0; 4] && reduced(y) == reduced(z)
 }
 
-fn is_below(a: &Number, b: &Number) -> bool {
+fn is_below(a: &U256, b: &U256) -> bool {
     a.iter().rev().lt(b.iter().rev())
 }
 
-fn product(a: &Number, b: &Number) -> Number {
+fn product(a: &U256, b: &U256) -> U256 {
     let mut wide = [0_u64; 8];
     for (place, a) in a.iter().enumerate() {
         let mut carry = 0_u128;
@@ -86,12 +86,12 @@ fn product(a: &Number, b: &Number) -> Number {
     folded(|index| u128::from(wide[index]) + 38 * u128::from(wide[index + 4]))
 }
 
-fn sum(a: &Number, b: &Number) -> Number {
+fn sum(a: &U256, b: &U256) -> U256 {
     folded(|index| u128::from(a[index]) + u128::from(b[index]))
 }
 
 /// Carries words; the last carry is folded back to the lowest.
-fn folded(word: impl Fn(usize) -> u128) -> Number {
+fn folded(word: impl Fn(usize) -> u128) -> U256 {
     let (mut words, mut carry) = ([0; 4], 0_u128);
     for (index, place) in words.iter_mut().enumerate() {
         carry += word(index);
@@ -110,7 +110,7 @@ fn folded(word: impl Fn(usize) -> u128) -> Number {
 }
 
 /// The number below the modulus.
-fn reduced(mut a: Number) -> Number {
+fn reduced(mut a: U256) -> U256 {
     while !is_below(&a, &P) {
         let mut borrow = 0_i128;
         for (place, p) in a.iter_mut().zip(&P) {
@@ -122,7 +122,7 @@ fn reduced(mut a: Number) -> Number {
     a
 }
 
-fn power(base: &Number, exponent: &Number) -> Number {
+fn power(base: &U256, exponent: &U256) -> U256 {
     let mut result = ONE;
     for bit in (0..256).rev() {
         result = product(&result, &result);

@@ -45,7 +45,7 @@ pub(super) fn verify(op: &Verify, context: &mut Context) -> Result<Value> {
 }
 
 /// Verifies under a key.
-pub(super) fn launch_verify(all: &Signatures, point: &[Number; 2], is_der: bool, context: &mut Context) -> Result<()> {
+pub(super) fn launch_verify(all: &Signatures, point: &[U256; 2], is_der: bool, context: &mut Context) -> Result<()> {
     let has_table = all.count() >= TABLE_COUNT_MIN;
     let key = place_plain(bytemuck::cast_slice(point.as_flattened()), context)?;
     let table = if has_table { multiples(key, context)? } else { key };
@@ -92,18 +92,18 @@ fn coordinates(key: &Key) -> Option<&[u8; 2 * NUMBER_BYTES]> {
 }
 
 /// Four words, the lowest first.
-pub(super) type Number = [u64; 4];
+pub(super) type U256 = [u64; 4];
 
-const P: Number = [u64::MAX, 0xffff_ffff, 0, 0xffff_ffff_0000_0001];
+const P: U256 = [u64::MAX, 0xffff_ffff, 0, 0xffff_ffff_0000_0001];
 /// The curve's b: y² = x³ - 3 x + b.
-const B: Number = [0x3bce_3c3e_27d2_604b, 0x651d_06b0_cc53_b0f6, 0xb3eb_bd55_7698_86bc, 0x5ac6_35d8_aa3a_93e7];
+const B: U256 = [0x3bce_3c3e_27d2_604b, 0x651d_06b0_cc53_b0f6, 0xb3eb_bd55_7698_86bc, 0x5ac6_35d8_aa3a_93e7];
 
 /// A point of the curve: x and y below p. `None` if the bytes are not a point. Keys are public, so
 /// this need not run in constant time.
-pub(super) fn decoded(coordinates: &[u8; 2 * NUMBER_BYTES]) -> Option<[Number; 2]> {
+pub(super) fn decoded(coordinates: &[u8; 2 * NUMBER_BYTES]) -> Option<[U256; 2]> {
     let (words, _) = coordinates.as_chunks();
     let number = |first: usize| std::array::from_fn(|index| u64::from_be_bytes(words[first + 3 - index]));
-    let (x, y): (Number, Number) = (number(0), number(4));
+    let (x, y): (U256, U256) = (number(0), number(4));
     if !is_below(&x, &P) || !is_below(&y, &P) {
         return None;
     }
@@ -112,12 +112,12 @@ pub(super) fn decoded(coordinates: &[u8; 2 * NUMBER_BYTES]) -> Option<[Number; 2
     (sum(&product(&y, &y), &thrice) == sum(&cube, &B)).then_some([x, y])
 }
 
-fn is_below(a: &Number, b: &Number) -> bool {
+fn is_below(a: &U256, b: &U256) -> bool {
     a.iter().rev().lt(b.iter().rev())
 }
 
 /// The sum modulo p of two numbers below p.
-fn sum(a: &Number, b: &Number) -> Number {
+fn sum(a: &U256, b: &U256) -> U256 {
     let (mut words, mut carry) = ([0; 4], 0_u128);
     for ((word, a), b) in words.iter_mut().zip(a).zip(b) {
         carry += u128::from(*a) + u128::from(*b);
@@ -137,7 +137,7 @@ fn sum(a: &Number, b: &Number) -> Number {
 }
 
 /// The product modulo p, bit by bit.
-fn product(a: &Number, b: &Number) -> Number {
+fn product(a: &U256, b: &U256) -> U256 {
     let mut result = [0; 4];
     for bit in (0..256).rev() {
         result = sum(&result, &result);
@@ -171,7 +171,7 @@ mod tests {
         019f4113742a2b14bd25926b49c649155f267e60d3814b4c0cc84250e46f0083";
 
     /// A message, its signature, and the verdict.
-    type Kind<'a> = (&'a [u8], &'a [u8], u8);
+    type SignatureCase<'a> = (&'a [u8], &'a [u8], u8);
 
     #[test]
     fn points_that_are_not_on_the_curve_are_refused() {
@@ -208,7 +208,7 @@ mod tests {
         ];
         for count in [7, TABLE_COUNT_MIN + 1] {
             let each = || kinds.iter().cycle().take(count);
-            let list = |part: fn(&Kind<'_>) -> Vec<u8>| {
+            let list = |part: fn(&SignatureCase<'_>) -> Vec<u8>| {
                 Messages::from(each().map(|kind| Bytes::from_vec(part(kind))).collect::<Vec<_>>())
             };
             let op = Verify::new(&key, list(|kind| kind.0.to_vec()), list(|kind| kind.1.to_vec()));

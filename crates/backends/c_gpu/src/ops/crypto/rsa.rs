@@ -25,19 +25,19 @@ pub(super) fn is_for(key: &Key) -> bool {
 }
 
 /// The parts of a key, with a big-endian modulus.
-struct Parts<'a> {
+struct KeyParts<'a> {
     hash: HashAlgorithm,
     padding: RsaPadding,
     modulus: &'a [u8],
 }
 
-fn parts(key: &Key) -> Option<Parts<'_>> {
+fn parts(key: &Key) -> Option<KeyParts<'_>> {
     let Purpose::Verify(SignatureAlgorithm::Rsa { bits, padding, hash }) = key.purpose() else {
         return None;
     };
     let modulus = modulus(key.material().as_slice().ok()?)?;
     let fits = modulus.len() == bits.bytes() && modulus[0] >= 0x80 && modulus.last()? % 2 == 1;
-    fits.then_some(Parts { hash, padding, modulus })
+    fits.then_some(KeyParts { hash, padding, modulus })
 }
 
 /// The modulus of an RSAPublicKey with the usual exponent, bare or in a SubjectPublicKeyInfo.
@@ -72,7 +72,7 @@ fn element(tag: u8, der: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 pub(super) fn verify(op: &Verify, context: &mut Context) -> Result<Value> {
-    let Parts { hash, padding, modulus } = parts(op.key()).ok_or_else(|| op.key().invalid())?;
+    let KeyParts { hash, padding, modulus } = parts(op.key()).ok_or_else(|| op.key().invalid())?;
     verdicts(op, context, |all, context| {
         let digests = sha::digests(hash, &all.texts, &all.batch, context)?;
         let words: Vec<u32> = modulus.rchunks(4).map(word).collect();

@@ -1,15 +1,15 @@
 //! Seal and Open: a cipher's key stream, and tags of the text.
 
-use panoply_core::op::crypto::{AeadAlgorithm, Key, Messages, Open, Seal, Sealed, TAG_BYTES};
+use panoply_core::op::crypto::{AeadAlgorithm, Key, Messages, Open, Seal, SealedMessages, TAG_BYTES};
 use panoply_core::{Error, Result, Value};
 
-use super::answer::{Made, Place};
+use super::answer::{KernelOutput, OutputPlace};
 use super::chacha::ChaCha;
 use super::gcm::Gcm;
 use super::{aes, chacha};
 use crate::context::Context;
 use crate::driver::Address;
-use crate::ops::messages::{Batch, Gathered, Terms, place, place_nonces};
+use crate::ops::messages::{Batch, DeviceMessages, Terms, place, place_nonces};
 
 /// Wanted number of hashing threads, and bounds of the number of blocks that each hashes.
 const THREADS_WANTED: usize = 1 << 16;
@@ -24,9 +24,9 @@ pub(super) fn seal(op: &Seal, context: &mut Context) -> Result<Value> {
     let unit_bytes = unit_bytes(op.algorithm());
     let terms = Terms { behind: 0, unit_bytes, answer_len: &answer_len, data: data.as_ref() };
     let batch = Batch::new(&messages, &terms, context)?;
-    let place = Place::of(messages.is_resident);
-    let text = Made::new(batch.answer_bytes(), place, context)?;
-    let tags = Made::new(if op.is_detached() { batch.count() * TAG_BYTES } else { 0 }, place, context)?;
+    let place = OutputPlace::of(messages.is_resident);
+    let text = KernelOutput::new(batch.answer_bytes(), place, context)?;
+    let tags = KernelOutput::new(if op.is_detached() { batch.count() * TAG_BYTES } else { 0 }, place, context)?;
     if batch.count() > 0 {
         let nonces = place_nonces(op.nonces(), batch.count(), context)?;
         let aead = Aead::new(op.key(), op.algorithm(), &batch, nonces, context)?;
@@ -42,7 +42,7 @@ pub(super) fn seal(op: &Seal, context: &mut Context) -> Result<Value> {
     }
     let tags = tags.into_bytes(context)?;
     let text = op.messages().like(text.into_bytes(context)?, offsets)?;
-    Sealed { text, tags: Some(tags) }.into_value()
+    SealedMessages { text, tags: Some(tags) }.into_value()
 }
 
 pub(super) fn open(op: &Open, context: &mut Context) -> Result<Value> {
@@ -54,8 +54,8 @@ pub(super) fn open(op: &Open, context: &mut Context) -> Result<Value> {
     let unit_bytes = unit_bytes(op.algorithm());
     let terms = Terms { behind, unit_bytes, answer_len: &|len| len, data: data.as_ref() };
     let batch = Batch::new(&messages, &terms, context)?;
-    let to = if op.is_secret() { Place::Secret } else { Place::of(messages.is_resident) };
-    let plain = Made::new(batch.answer_bytes(), to, context)?;
+    let to = if op.is_secret() { OutputPlace::Secret } else { OutputPlace::of(messages.is_resident) };
+    let plain = KernelOutput::new(batch.answer_bytes(), to, context)?;
     if batch.count() > 0 {
         let nonces = place_nonces(op.nonces(), batch.count(), context)?;
         let aead = Aead::new(op.key(), op.algorithm(), &batch, nonces, context)?;
@@ -186,12 +186,12 @@ fn gathered(
     messages: &Messages,
     data: Option<&Messages>,
     context: &mut Context,
-) -> Result<(Gathered, Option<Gathered>)> {
-    let messages = Gathered::new(messages, context)?;
-    let data = data.map(|data| Gathered::new(data, context)).transpose()?;
+) -> Result<(DeviceMessages, Option<DeviceMessages>)> {
+    let messages = DeviceMessages::new(messages, context)?;
+    let data = data.map(|data| DeviceMessages::new(data, context)).transpose()?;
     Ok((messages, data))
 }
 
-fn address_of(data: Option<&Gathered>) -> Address {
+fn address_of(data: Option<&DeviceMessages>) -> Address {
     data.map_or(Address::NULL, |data| data.address)
 }

@@ -4,11 +4,11 @@ use panoply_core::op::crypto::{Hash, HashAlgorithm, Hmac, Key, Messages, Purpose
 use panoply_core::{Result, Value};
 use panoply_kernels::c::{Kernel, SHA};
 
-use super::answer::{Made, Place};
+use super::answer::{KernelOutput, OutputPlace};
 use crate::arguments::Arguments;
 use crate::context::Context;
 use crate::driver::{Address, Launch};
-use crate::ops::messages::{Batch, Gathered, Terms, place_key, place_plain};
+use crate::ops::messages::{Batch, DeviceMessages, Terms, place_key, place_plain};
 
 const BLOCK_THREADS: usize = 64;
 /// Words of a hash state.
@@ -51,10 +51,10 @@ pub(super) fn hmac(op: &Hmac, context: &mut Context) -> Result<Value> {
 
 fn run(algorithm: HashAlgorithm, key: Option<&Key>, messages: &Messages, context: &mut Context) -> Result<Value> {
     let digest_bytes = algorithm.digest_bytes();
-    let gathered = Gathered::new(messages, context)?;
+    let gathered = DeviceMessages::new(messages, context)?;
     let terms = Terms { behind: 0, unit_bytes: digest_bytes, answer_len: &|_| digest_bytes, data: None };
     let batch = Batch::new(&gathered, &terms, context)?;
-    let made = Made::new(batch.answer_bytes(), Place::of(gathered.is_resident), context)?;
+    let made = KernelOutput::new(batch.answer_bytes(), OutputPlace::of(gathered.is_resident), context)?;
     if batch.count() > 0 {
         launch(algorithm, key, &gathered, &batch, made.address, context)?;
     }
@@ -64,7 +64,7 @@ fn run(algorithm: HashAlgorithm, key: Option<&Key>, messages: &Messages, context
 /// The digests of all messages, packed, for a later kernel.
 pub(super) fn digests(
     algorithm: HashAlgorithm,
-    messages: &Gathered,
+    messages: &DeviceMessages,
     batch: &Batch,
     context: &mut Context,
 ) -> Result<Address> {
@@ -76,7 +76,7 @@ pub(super) fn digests(
 fn launch(
     algorithm: HashAlgorithm,
     key: Option<&Key>,
-    messages: &Gathered,
+    messages: &DeviceMessages,
     batch: &Batch,
     made: Address,
     context: &mut Context,

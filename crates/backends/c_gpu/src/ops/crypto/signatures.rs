@@ -7,17 +7,17 @@ use panoply_core::{Bytes, DType, Error, Result, Shape, Value};
 use crate::arguments::Arguments;
 use crate::context::{Context, DeviceState};
 use crate::driver::{Address, Launch};
-use crate::memory::Block;
-use crate::ops::messages::{Batch, Gathered, Terms};
+use crate::memory::LeasedBlock;
+use crate::ops::messages::{Batch, DeviceMessages, Terms};
 
 pub(super) const BLOCK_THREADS: usize = 64;
 
 /// Messages and their signatures on the device, and the destination of the verdicts: 1 or 0 for
 /// each.
 pub(super) struct Signatures {
-    pub(super) texts: Gathered,
+    pub(super) texts: DeviceMessages,
     pub(super) batch: Batch,
-    pub(super) given: Gathered,
+    pub(super) given: DeviceMessages,
     pub(super) given_batch: Batch,
     pub(super) verdicts: Address,
 }
@@ -50,7 +50,7 @@ pub(super) fn verdicts(
     context: &mut Context,
     launch: impl FnOnce(&Signatures, &mut Context) -> Result<()>,
 ) -> Result<Value> {
-    let (texts, given) = (Gathered::new(op.messages(), context)?, Gathered::new(op.signatures(), context)?);
+    let (texts, given) = (DeviceMessages::new(op.messages(), context)?, DeviceMessages::new(op.signatures(), context)?);
     let terms = || Terms { behind: 0, unit_bytes: 1, answer_len: &|_| 1, data: None };
     let (batch, given_batch) = (Batch::new(&texts, &terms(), context)?, Batch::new(&given, &terms(), context)?);
     if batch.count() != given_batch.count() {
@@ -75,15 +75,15 @@ pub(super) fn thread_each(count: usize) -> Launch {
 /// them, and kept as long as the engine.
 #[derive(Default)]
 pub(super) struct BaseTables {
-    pub(super) ed25519: Option<Block>,
-    pub(super) p256: Option<Block>,
+    pub(super) ed25519: Option<LeasedBlock>,
+    pub(super) p256: Option<LeasedBlock>,
 }
 
 impl DeviceState for BaseTables {}
 
 /// The table in a field of [`BaseTables`]; if absent, `make` queues kernels that compute it.
 pub(super) fn base_table(
-    place: fn(&mut BaseTables) -> &mut Option<Block>,
+    place: fn(&mut BaseTables) -> &mut Option<LeasedBlock>,
     bytes: usize,
     context: &mut Context,
     make: impl FnOnce(Address, &mut Context) -> Result<()>,

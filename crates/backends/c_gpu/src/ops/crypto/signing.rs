@@ -34,13 +34,13 @@ use panoply_core::{Bytes, DType, DeviceId, Error, Result, Tensor, Value};
 use panoply_kernels::c::{ED25519_SIGN, Kernel, P256_SIGN};
 use zeroize::Zeroizing;
 
-use super::answer::{Made, Place};
+use super::answer::{KernelOutput, OutputPlace};
 use super::signatures::{Signatures, base_table, thread_each};
 use super::{ed25519, p256, sha};
 use crate::arguments::Arguments;
-use crate::context::{Context, Wiped};
+use crate::context::{Context, WipedBuffer};
 use crate::driver::{Address, Launch};
-use crate::ops::messages::{Batch, Gathered, Terms, place_plain, place_secrets};
+use crate::ops::messages::{Batch, DeviceMessages, Terms, place_plain, place_secrets};
 
 /// Bytes of a signature as kernels write it.
 const SIGNATURE_BYTES: usize = 64;
@@ -105,13 +105,13 @@ pub(super) fn sign(op: &Sign, context: &mut Context) -> Result<Value> {
     {
         return Err(op.key().invalid());
     }
-    let texts = Gathered::new(op.messages(), context)?;
+    let texts = DeviceMessages::new(op.messages(), context)?;
     let terms = Terms { behind: 0, unit_bytes: 1, answer_len: &|_| SIGNATURE_BYTES, data: None };
     let batch = Batch::new(&texts, &terms, context)?;
     let is_der = matches!(key, PrivateKey::P256 { encoding: EcdsaEncoding::Der, .. });
     // Only the host knows the length of the DER form.
-    let place = if is_der { Place::Host } else { Place::of(texts.is_resident) };
-    let made = Made::new(batch.answer_bytes(), place, context)?;
+    let place = if is_der { OutputPlace::Host } else { OutputPlace::of(texts.is_resident) };
+    let made = KernelOutput::new(batch.answer_bytes(), place, context)?;
     let count = batch.count();
     if count == 0 {
         return made.into_value(op.messages(), batch.into_offsets(), context);
@@ -122,8 +122,8 @@ pub(super) fn sign(op: &Sign, context: &mut Context) -> Result<Value> {
         PrivateKey::P256 { secret, public, .. } => sign_p256(*secret, *public, &batch, arguments, context)?,
     }
     let before = match place {
-        Place::Device => None,
-        Place::Host | Place::Secret => Some(context.download_wiped(made.address, count * SIGNATURE_BYTES)?),
+        OutputPlace::Device => None,
+        OutputPlace::Host | OutputPlace::Secret => Some(context.download_wiped(made.address, count * SIGNATURE_BYTES)?),
     };
     let (verdicts, batch) = verified(op.key(), &key, made.address, texts, batch, context)?;
     let Some(before) = before else {
@@ -154,7 +154,7 @@ pub(super) fn sign(op: &Sign, context: &mut Context) -> Result<Value> {
 }
 
 /// Reports a device fault if one of its signatures does not verify.
-fn check_verdicts(verdicts: &Wiped, device: DeviceId) -> Result<()> {
+fn check_verdicts(verdicts: &WipedBuffer, device: DeviceId) -> Result<()> {
     match verdicts.0.bytes().iter().position(|verdict| *verdict != 1) {
         Some(index) => {
             let reason = format!("its signature of message {index} does not verify");
@@ -166,7 +166,7 @@ fn check_verdicts(verdicts: &Wiped, device: DeviceId) -> Result<()> {
 
 /// A second copy of signatures for the host, moved by [`SHIFT_BYTES`]: a link or a memory with a
 /// fault at a fixed position does not alter both copies alike.
-fn shifted(signatures: Address, bytes: usize, context: &mut Context) -> Result<Wiped> {
+fn shifted(signatures: Address, bytes: usize, context: &mut Context) -> Result<WipedBuffer> {
     let copy = context.scratch(bytes + SHIFT_BYTES)?;
     context.fill(copy, 0, SHIFT_BYTES)?;
     context.copy(copy + SHIFT_BYTES, signatures, bytes)?;
@@ -178,12 +178,12 @@ fn verified(
     key: &Key,
     private: &PrivateKey<'_>,
     signatures: Address,
-    texts: Gathered,
+    texts: DeviceMessages,
     batch: Batch,
     context: &mut Context,
-) -> Result<(Wiped, Batch)> {
+) -> Result<(WipedBuffer, Batch)> {
     let count = batch.count();
-    let given = Gathered::written(signatures, count, SIGNATURE_BYTES);
+    let given = DeviceMessages::written(signatures, count, SIGNATURE_BYTES);
     let terms = Terms { behind: 0, unit_bytes: 1, answer_len: &|_| 1, data: None };
     let given_batch = Batch::new(&given, &terms, context)?;
     let verdicts = context.scratch(count)?;

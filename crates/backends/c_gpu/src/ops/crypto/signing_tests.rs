@@ -317,19 +317,19 @@ fn a_flipped_nonce_tells_nothing_of_the_key() {
 }
 
 /// Computes the nonce of a signature of [`SIGNED_TEXT`], with the order that it is below.
-type NonceOf = fn(&[u8]) -> (Number, Modulus);
+type NonceOf = fn(&[u8]) -> (U256, Modulus);
 
 const SIGNED_TEXT: &[u8] = b"pay 5 to alice";
 
 /// A number of 256 bits, lowest word first.
-type Number = [u64; 4];
+type U256 = [u64; 4];
 
 /// Arithmetic modulo the order of a base point, as an attacker computes.
 #[derive(Clone, Copy)]
-struct Modulus(Number);
+struct Modulus(U256);
 
 impl Modulus {
-    fn sum(self, a: Number, b: Number) -> Number {
+    fn sum(self, a: U256, b: U256) -> U256 {
         let (mut sum, mut less, mut carry, mut borrow) = ([0; 4], [0; 4], 0, 0);
         for (at, (a, b)) in a.into_iter().zip(b).enumerate() {
             let all = u128::from(a) + u128::from(b) + carry;
@@ -340,14 +340,14 @@ impl Modulus {
         if carry == 1 || borrow == 0 { less } else { sum }
     }
 
-    fn opposite(self, a: Number) -> Number {
+    fn opposite(self, a: U256) -> U256 {
         // The modulus minus one, times the number.
         let mut less = self.0;
         less[0] -= 1;
         self.product(a, less)
     }
 
-    fn product(self, a: Number, b: Number) -> Number {
+    fn product(self, a: U256, b: U256) -> U256 {
         (0..256).rev().fold([0; 4], |product, bit| {
             let twice = self.sum(product, product);
             if b[bit / 64] >> (bit % 64) & 1 == 1 { self.sum(twice, a) } else { twice }
@@ -355,7 +355,7 @@ impl Modulus {
     }
 
     /// The inverse, by the power of the modulus minus two.
-    fn inverse(self, a: Number) -> Number {
+    fn inverse(self, a: U256) -> U256 {
         let mut exponent = self.0;
         exponent[0] -= 2;
         (0..256).rev().fold([1, 0, 0, 0], |power, bit| {
@@ -364,12 +364,12 @@ impl Modulus {
         })
     }
 
-    fn power_of_two(self, exponent: usize) -> Number {
+    fn power_of_two(self, exponent: usize) -> U256 {
         (0..exponent).fold([1, 0, 0, 0], |power, _| self.sum(power, power))
     }
 
     /// A big-endian number of any length.
-    fn number<'a>(self, bytes: impl IntoIterator<Item = &'a u8>) -> Number {
+    fn number<'a>(self, bytes: impl IntoIterator<Item = &'a u8>) -> U256 {
         bytes
             .into_iter()
             .fold([0; 4], |number, byte| self.sum(self.product(number, [256, 0, 0, 0]), [u64::from(*byte), 0, 0, 0]))
@@ -386,7 +386,7 @@ fn hashed(algorithm: HashAlgorithm, parts: &[&[u8]]) -> Vec<u8> {
 }
 
 /// The nonce of an Ed25519 signature, computed with the key: S - h a.
-fn nonce_of_ed25519(signature: &[u8]) -> (Number, Modulus) {
+fn nonce_of_ed25519(signature: &[u8]) -> (U256, Modulus) {
     let order = Modulus([0x5812_631a_5cf5_d3ed, 0x14de_f9de_a2f7_9cd6, 0, 0x1000_0000_0000_0000]);
     let mut factor = hashed(HashAlgorithm::Sha512, &[&bytes(EDWARDS[0].0)]);
     factor.truncate(32);
@@ -399,7 +399,7 @@ fn nonce_of_ed25519(signature: &[u8]) -> (Number, Modulus) {
 }
 
 /// The same for ECDSA: (z + r d) / s.
-fn nonce_of_p256(signature: &[u8]) -> (Number, Modulus) {
+fn nonce_of_p256(signature: &[u8]) -> (U256, Modulus) {
     let [highest, second, third, lowest] = P256_ORDER;
     let order = Modulus([lowest, third, second, highest]);
     let (r, s) = signature.split_at(32);

@@ -11,7 +11,7 @@ use panoply_kernels::c::{INFLATE, Kernel, LZ4};
 use crate::arguments::Arguments;
 use crate::context::Context;
 use crate::driver::Launch;
-use crate::ops::messages::{Batch, Gathered, Terms};
+use crate::ops::messages::{Batch, DeviceMessages, Terms};
 
 const BLOCK_THREADS: usize = 128;
 /// Maximal ratios of decompressed to compressed bytes, of LZ4 blocks and DEFLATE streams.
@@ -51,7 +51,7 @@ fn room(op: &Decompress, len: usize) -> usize {
 }
 
 pub(super) fn decompress(op: &Decompress, context: &mut Context) -> Result<Value> {
-    let messages = Gathered::new(&op.messages, context)?;
+    let messages = DeviceMessages::new(&op.messages, context)?;
     let terms = Terms { behind: 0, unit_bytes: 1, answer_len: &|len| room(op, len), data: None };
     let batch = Batch::new(&messages, &terms, context)?;
     let (count, is_resident) = (batch.count(), messages.is_resident);
@@ -76,7 +76,7 @@ pub(super) fn decompress(op: &Decompress, context: &mut Context) -> Result<Value
         let mut arguments = batch.add_to(arguments.address(batch.rows())).u32(u32::from(!is_resident));
         context.launch(&Kernel::new(LZ4, "unpacked_move"), launch, &mut arguments)?;
     }
-    let answer = Answer {
+    let answer = UnpackOutput {
         like: op.messages.clone(),
         limit: limit(op),
         total: op.total_bytes_max(),
@@ -95,7 +95,7 @@ pub(super) fn decompress(op: &Decompress, context: &mut Context) -> Result<Value
 }
 
 /// The data from which the host makes the output.
-struct Answer {
+struct UnpackOutput {
     like: Messages,
     limit: usize,
     total: usize,
@@ -107,7 +107,7 @@ struct Answer {
     is_resident: bool,
 }
 
-impl Answer {
+impl UnpackOutput {
     fn finished(self) -> Result<Value> {
         let offsets = self.offsets()?;
         let is_close = offsets.iter().zip(&self.bounds).rev().skip(1).all(|(offset, bound)| offset == bound);

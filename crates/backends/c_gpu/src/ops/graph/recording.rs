@@ -8,7 +8,7 @@ use panoply_core::graph::{Step, slot_of, view_of};
 use panoply_core::op::compute::ComputeOp;
 use panoply_core::op::graph::RunGraph;
 use panoply_core::{Buffer, DeviceBuffer, Error, Op, Part, Result, Tensor, Value};
-use panoply_graph::{Place, Plan, Ready};
+use panoply_graph::{Plan, Ready, SlotPlace};
 
 use super::run_graph::{Steps, run_steps};
 use crate::context::{Context, Copies, Output, Replay};
@@ -24,7 +24,7 @@ pub(super) struct Recording {
 }
 
 /// Memory for an output of a plan.
-pub(super) struct Taken {
+pub(super) struct PlanOutput {
     slot: usize,
     tensor: Tensor,
     pub(super) address: Address,
@@ -32,14 +32,14 @@ pub(super) struct Taken {
 
 /// The slots of a plan that steps produce and the graph outputs, in the order of its steps.
 fn own_slots(plan: &Plan) -> impl Iterator<Item = usize> {
-    let slots = plan.steps.iter().flat_map(|step| &step.outputs).copied();
-    slots.filter(|slot| plan.slots[*slot].place == Place::Own)
+    let slots = plan.steps.iter().flat_map(|step| step.outputs.iter());
+    slots.filter(|slot| plan.slots[*slot].place == SlotPlace::Own)
 }
 
 /// Allocates memory for the outputs of more than `small` bytes, in the order of the plan's steps.
 /// Among outputs of one size, the first gets the lowest address, for any order of the pool: if
 /// a program feeds its last outputs back as inputs, two recordings then alternate.
-pub(super) fn take_outputs(plan: &Plan, context: &mut Context, small: usize) -> Result<Vec<Taken>> {
+pub(super) fn take_outputs(plan: &Plan, context: &mut Context, small: usize) -> Result<Vec<PlanOutput>> {
     let large: Vec<usize> = own_slots(plan).filter(|slot| plan.slots[*slot].slot.len_bytes() > small).collect();
     let mut memory = Vec::with_capacity(large.len());
     for slot in &large {
@@ -50,17 +50,17 @@ pub(super) fn take_outputs(plan: &Plan, context: &mut Context, small: usize) -> 
     memory.sort_by_key(|(bytes, address, _)| (*bytes, address.0));
     let mut order: Vec<usize> = (0..large.len()).collect();
     order.sort_by_key(|place| plan.slots[large[*place]].slot.len_bytes());
-    let mut taken: Vec<Option<Taken>> = large.iter().map(|_| None).collect();
+    let mut taken: Vec<Option<PlanOutput>> = large.iter().map(|_| None).collect();
     for (place, (_, address, buffer)) in order.into_iter().zip(memory) {
         let (slot, of) = (large[place], &plan.slots[large[place]].slot);
         let tensor = Tensor::from_device(of.dtype, of.shape, buffer)?;
-        taken[place] = Some(Taken { slot, tensor, address });
+        taken[place] = Some(PlanOutput { slot, tensor, address });
     }
     Ok(taken.into_iter().flatten().collect())
 }
 
 /// Makes the steps of a plan write their outputs to the allocated memory, and allocates the rest.
-pub(super) fn place_outputs(plan: &Plan, taken: &[Taken], steps: &mut Steps<'_>) -> Result<()> {
+pub(super) fn place_outputs(plan: &Plan, taken: &[PlanOutput], steps: &mut Steps<'_>) -> Result<()> {
     for slot in own_slots(plan) {
         let place = match taken.iter().find(|taken| taken.slot == slot) {
             Some(taken) => buffer(&taken.tensor).map(|buffer| (buffer, taken.address)),
@@ -78,7 +78,7 @@ impl Recording {
         ready: &mut Ready,
         op: &RunGraph,
         steps: &mut Steps<'_>,
-        taken: &[Taken],
+        taken: &[PlanOutput],
         small: usize,
     ) -> Result<Option<Recording>> {
         let plan = Arc::clone(&ready.held.plan);
@@ -123,7 +123,7 @@ impl Recording {
 
     /// Runs the recording with the inputs of an op. Outputs without memory of the recording's own
     /// are left in `taken`.
-    pub(super) fn run(&self, plan: &Plan, op: &RunGraph, taken: &[Taken], context: &mut Context) -> Result<Value> {
+    pub(super) fn run(&self, plan: &Plan, op: &RunGraph, taken: &[PlanOutput], context: &mut Context) -> Result<Value> {
         let (mut before, mut after) = (Copies::default(), Copies::default());
         for (own, given) in self.inputs.iter().zip(op.inputs()) {
             if let Some(own) = own {
@@ -202,7 +202,7 @@ fn hands_on_inputs(plan: &Plan, op: &RunGraph, small: usize) -> bool {
     plan.outputs
         .iter()
         .filter_map(slot_of)
-        .any(|slot| matches!(plan.slots[slot].place, Place::Input(input) if is_large(input)))
+        .any(|slot| matches!(plan.slots[slot].place, SlotPlace::Input(input) if is_large(input)))
 }
 
 fn buffer(tensor: &Tensor) -> Option<DeviceBuffer> {

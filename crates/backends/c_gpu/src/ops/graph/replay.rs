@@ -18,9 +18,9 @@ use panoply_core::op::compute::ComputeOp;
 use panoply_core::op::graph::RunGraph;
 use panoply_core::{Op, Result, Tensor, Value};
 use panoply_graph::fuse::images::is_channels_last;
-use panoply_graph::{Held, Plan, Ready};
+use panoply_graph::{Plan, Ready, ResidentPlan};
 
-use super::recording::{Recording, Taken, place_outputs, take_outputs};
+use super::recording::{PlanOutput, Recording, place_outputs, take_outputs};
 use super::run_graph::{Steps, run_steps};
 use crate::context::{Context, Replay};
 use crate::driver::Address;
@@ -84,7 +84,7 @@ fn is_plain(plan: &Plan) -> bool {
 fn turned_bytes(plan: &Plan, step: &Step) -> usize {
     let mut bytes: usize = 0;
     match &*step.op {
-        Op::Compute(ComputeOp::Conv2d(op)) if step.outputs.iter().any(|slot| plan.slots[*slot].order.is_some()) => {
+        Op::Compute(ComputeOp::Conv2d(op)) if step.outputs.iter().any(|slot| plan.slots[slot].order.is_some()) => {
             // Tensors that are already channels-last need nothing more.
             let own = |tensor: &Tensor| if is_channels_last(tensor) { 0 } else { tensor.len_bytes() };
             own(&op.input).saturating_add(own(&op.weights))
@@ -118,13 +118,13 @@ fn copies_pay(plan: &Plan, op: &RunGraph) -> bool {
 /// The recordings of one engine.
 #[derive(Default)]
 pub(crate) struct Replays {
-    known: Vec<Known>,
+    known: Vec<RecordedPlan>,
     clock: u64,
 }
 
 /// A plan of recordable steps. It has run once, step by step.
-struct Known {
-    held: Arc<Held>,
+struct RecordedPlan {
+    held: Arc<ResidentPlan>,
     /// Recordings with small tensors copied.
     mixed: Recordings,
     /// Recordings with all tensors copied.
@@ -161,7 +161,7 @@ impl Replays {
             let oldest = self.known.iter().map(|known| known.used).min().filter(|_| self.known.len() >= PLANS_MAX);
             self.let_go(|known| Some(known.used) == oldest, steps.context);
             let (held, mixed, copied) = (Arc::clone(&ready.held), Recordings::default(), Recordings::default());
-            self.known.push(Known { held, mixed, copied, used });
+            self.known.push(RecordedPlan { held, mixed, copied, used });
             return run_steps(ready, op, steps);
         };
         let known = &mut self.known[place];
@@ -183,21 +183,21 @@ impl Replays {
 
     /// Removes all recordings; plans are recorded again.
     pub(super) fn take_all(&mut self) -> Vec<Replay> {
-        self.known.drain(..).flat_map(Known::into_replays).collect()
+        self.known.drain(..).flat_map(RecordedPlan::into_replays).collect()
     }
 
     /// Drops plans. Work in flight may still use their recordings.
-    fn let_go(&mut self, goes: impl Fn(&Known) -> bool, context: &mut Context) {
+    fn let_go(&mut self, goes: impl Fn(&RecordedPlan) -> bool, context: &mut Context) {
         if self.known.iter().any(&goes) {
-            let gone: Vec<Known> = self.known.extract_if(.., |known| goes(known)).collect();
-            context.hold_replays(gone.into_iter().flat_map(Known::into_replays));
+            let gone: Vec<RecordedPlan> = self.known.extract_if(.., |known| goes(known)).collect();
+            context.hold_replays(gone.into_iter().flat_map(RecordedPlan::into_replays));
         }
     }
 }
 
-impl Known {
+impl RecordedPlan {
     fn into_replays(self) -> impl Iterator<Item = Replay> {
-        let Known { mixed, copied, .. } = self;
+        let RecordedPlan { mixed, copied, .. } = self;
         mixed.recorded.into_iter().chain(copied.recorded).map(|(_, recording)| recording.into_replay())
     }
 }
@@ -271,7 +271,7 @@ impl Recordings {
 }
 
 /// Queues a plan step by step, with its large outputs at these addresses.
-fn run_at(ready: &mut Ready, op: &RunGraph, steps: &mut Steps<'_>, outputs: &[Taken]) -> Result<Value> {
+fn run_at(ready: &mut Ready, op: &RunGraph, steps: &mut Steps<'_>, outputs: &[PlanOutput]) -> Result<Value> {
     place_outputs(&Arc::clone(&ready.held.plan), outputs, steps)?;
     let ran = run_steps(ready, op, steps);
     steps.outputs.clear();

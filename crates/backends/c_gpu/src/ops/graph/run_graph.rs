@@ -13,17 +13,17 @@ use panoply_core::op::compute::ComputeOp;
 use panoply_core::op::graph::RunGraph;
 use panoply_core::{Buffer, DType, DeviceBuffer, DeviceInfo, Op, Result, Shape, Support, Tensor, Value};
 use panoply_graph::cost::Rates;
-use panoply_graph::{Destination, Executor, Facts, Plans, Ready, Room, Target};
+use panoply_graph::{Destination, DeviceTarget, Executor, Facts, Plans, Ready, Room};
 
 use super::replay::Replays;
 use crate::context::{Context, DeviceState, PlannedOutput, PlannedPlace, Replay};
 use crate::driver::Address;
-use crate::ops::compute::map::waiting::Waiting;
+use crate::ops::compute::map::waiting::DeferredMaps;
 
 /// The GPUs of the C dialect for the graph compiler: a map with more nodes would process one
 /// element per thread, longer rows do not fit registers, and kernels use 32-bit indices. The rates
 /// are those of a large GPU.
-pub const GRAPH_TARGET: Target = Target {
+pub const GRAPH_TARGET: DeviceTarget = DeviceTarget {
     facts: Facts {
         map_inputs_max: 12,
         map_nodes_max: 64,
@@ -104,7 +104,7 @@ fn run_with(graphs: &mut Graphs, op: &RunGraph, context: &mut Context) -> Result
     let is_rehearsal = context.is_rehearsal();
     let facts = facts(context);
     let Graphs { plans, block, replays } = graphs;
-    let mut steps = Steps { context, block, outputs: VecDeque::new(), waiting: Waiting::default() };
+    let mut steps = Steps { context, block, outputs: VecDeque::new(), waiting: DeferredMaps::default() };
     // In a rehearsal nothing is brought to the device, so nothing is kept either.
     let mut passing = Plans::default();
     let plans = if is_rehearsal { &mut passing } else { plans };
@@ -139,7 +139,7 @@ pub(super) struct Steps<'a> {
     /// demand.
     pub(super) outputs: VecDeque<(DeviceBuffer, Address)>,
     /// Maps that are not queued yet.
-    waiting: Waiting,
+    waiting: DeferredMaps,
 }
 
 impl Steps<'_> {

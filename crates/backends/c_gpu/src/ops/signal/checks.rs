@@ -10,7 +10,7 @@ use panoply_kernels::c::{CRC, Kernel};
 use crate::arguments::Arguments;
 use crate::context::Context;
 use crate::driver::Launch;
-use crate::ops::messages::{Batch, Gathered, Terms};
+use crate::ops::messages::{Batch, DeviceMessages, Terms};
 
 /// Threads per block; each of its warps processes one message at a time.
 const BLOCK_THREADS: usize = 256;
@@ -85,12 +85,12 @@ impl Parameters {
 }
 
 /// Cached tables: the check, the number of lanes, and the bytes.
-type Made = (Checksum, usize, Arc<[u8]>);
+type CachedTables = (Checksum, usize, Arc<[u8]>);
 
 /// The tables of a check for `lanes` lanes, in the kernel's format. Making them takes longer than
 /// many a message does, so each is made once.
 fn table_bytes(kind: Checksum, lanes: usize) -> Arc<[u8]> {
-    static MADE: Mutex<Vec<Made>> = Mutex::new(Vec::new());
+    static MADE: Mutex<Vec<CachedTables>> = Mutex::new(Vec::new());
     let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((_, _, bytes)) = made.iter().find(|(of, for_lanes, _)| (*of, *for_lanes) == (kind, lanes)) {
         return Arc::clone(bytes);
@@ -106,7 +106,7 @@ fn table_bytes(kind: Checksum, lanes: usize) -> Arc<[u8]> {
 }
 
 pub(super) fn run(op: &Crc, context: &mut Context) -> Result<Value> {
-    let messages = Gathered::new(&op.messages, context)?;
+    let messages = DeviceMessages::new(&op.messages, context)?;
     let terms = Terms { behind: 0, unit_bytes: CHECK_BYTES, answer_len: &|_| CHECK_BYTES, data: None };
     let batch = Batch::new(&messages, &terms, context)?;
     let target = context.scratch(batch.answer_bytes())?;
@@ -123,7 +123,7 @@ pub(super) fn run(op: &Crc, context: &mut Context) -> Result<Value> {
             .u64(check.polynomial)
             .u32(check.width)
             .u32(u32::from(check.is_turned));
-        let layout = Layout::of(messages.bytes(), check.word_bits(), context);
+        let layout = BlockLayout::of(messages.bytes(), check.word_bits(), context);
         let warps = layout.threads / lanes;
         let blocks = batch.count().div_ceil(warps).min(context.multiprocessors() * layout.blocks_each);
         let launch = Launch::new(blocks, layout.threads).shared(layout.shared_bytes);
@@ -140,16 +140,16 @@ pub(super) fn run(op: &Crc, context: &mut Context) -> Result<Value> {
 }
 
 /// The arrangement of blocks on the device.
-struct Layout {
+struct BlockLayout {
     copies: usize,
     shared_bytes: usize,
     threads: usize,
     blocks_each: usize,
 }
 
-impl Layout {
+impl BlockLayout {
     /// The arrangement for this many bytes of messages.
-    fn of(bytes: usize, word_bits: u32, context: &Context) -> Layout {
+    fn of(bytes: usize, word_bits: u32, context: &Context) -> BlockLayout {
         let properties = context.driver.properties();
         let (room, threads_max) = (properties.shared_bytes_max as usize, properties.block_threads_max as usize);
         let word = word_bits as usize / 8;
@@ -162,6 +162,6 @@ impl Layout {
         let copies = COPIES.into_iter().find(|copies| fits(*copies)).unwrap_or(1);
         let alone = copies * table >= ALONE_BYTES_MIN;
         let threads = if alone { BLOCK_THREADS_ALONE } else { BLOCK_THREADS };
-        Layout { copies, shared_bytes: copies * table, threads, blocks_each: if alone { 1 } else { BLOCKS_EACH } }
+        BlockLayout { copies, shared_bytes: copies * table, threads, blocks_each: if alone { 1 } else { BLOCKS_EACH } }
     }
 }

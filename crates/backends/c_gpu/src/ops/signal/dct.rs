@@ -5,7 +5,7 @@ use panoply_core::op::signal::{Dct, DctKind};
 use panoply_core::{DType, Result, Support, Value};
 use panoply_kernels::c::{DCT, Kernel};
 
-use super::fft::{self, Lines};
+use super::fft::{self, FftLines};
 use crate::arguments::Arguments;
 use crate::context::Context;
 use crate::library::TransformKind;
@@ -13,7 +13,7 @@ use crate::library::TransformKind;
 const BLOCK_THREADS: usize = 256;
 
 pub(super) fn supports(op: &Dct) -> Support {
-    fft::supports(Plan::new(op).len)
+    fft::supports(DctPlan::new(op).len)
 }
 
 pub(super) fn run(op: &Dct, context: &mut Context) -> Result<Value> {
@@ -22,7 +22,7 @@ pub(super) fn run(op: &Dct, context: &mut Context) -> Result<Value> {
     if shape.elements() == 0 {
         return Ok(Value::Tensor(output.into_tensor()));
     }
-    let Plan { kind, len, entered, left } = Plan::new(op);
+    let DctPlan { kind, len, entered, left } = DctPlan::new(op);
     let n = shape[shape.rank() - 1];
     let lines = shape.elements() / n;
     let number = match op.kind {
@@ -44,7 +44,7 @@ pub(super) fn run(op: &Dct, context: &mut Context) -> Result<Value> {
     let source = context.input(&op.input)?;
     context.launch(&kernel("dct_before"), launch, &mut arguments(before, source))?;
     let behind = context.scratch(lines * left.bytes())?;
-    Lines { kind, wide: false, len, lines, source: before, target: behind }.run(context)?;
+    FftLines { kind, wide: false, len, lines, source: before, target: behind }.run(context)?;
     let scale = match (op.orthonormal, op.kind) {
         (false, _) => 1.0,
         (true, DctKind::One) => (0.5 / (n - 1) as f64).sqrt(),
@@ -56,7 +56,7 @@ pub(super) fn run(op: &Dct, context: &mut Context) -> Result<Value> {
 }
 
 /// The transform of each line: its kind and length, and the numbers that go in and come out.
-struct Plan {
+struct DctPlan {
     kind: TransformKind,
     len: usize,
     entered: Numbers,
@@ -74,8 +74,8 @@ impl Numbers {
     }
 }
 
-impl Plan {
-    fn new(op: &Dct) -> Plan {
+impl DctPlan {
+    fn new(op: &Dct) -> DctPlan {
         let n = op.input.shape().last().copied().unwrap_or(0);
         let real = |count| Numbers { count, dtype: DType::F32 };
         let complex = |count| Numbers { count, dtype: DType::Complex64 };
@@ -91,6 +91,6 @@ impl Plan {
                 (TransformKind::Forward, len, complex(len), complex(len))
             }
         };
-        Plan { kind, len, entered, left }
+        DctPlan { kind, len, entered, left }
     }
 }

@@ -92,7 +92,7 @@ fn transform(
         false => context.scratch(shape.elements() * dtype.size_bytes())?,
     };
     let count = shape.elements() / shape[axis] / if pairs_out { 2 } else { 1 };
-    Lines { kind, wide, len, lines: count, source, target }.run(context)?;
+    FftLines { kind, wide, len, lines: count, source, target }.run(context)?;
     if axis != last {
         let mut turned = shape.to_vec();
         turned.swap(axis, last);
@@ -105,7 +105,7 @@ fn transform(
 }
 
 /// Contiguous lines on the device. If one side is real, `len` counts the real elements.
-pub(super) struct Lines {
+pub(super) struct FftLines {
     pub(super) kind: TransformKind,
     /// Whether the numbers are in f64.
     pub(super) wide: bool,
@@ -115,7 +115,7 @@ pub(super) struct Lines {
     pub(super) target: Address,
 }
 
-impl Lines {
+impl FftLines {
     /// Transforms the lines by the best method. The source stays unchanged.
     pub(super) fn run(&self, context: &mut Context) -> Result<()> {
         let large = self.lines * self.len >= TILED_ELEMENTS_MIN;

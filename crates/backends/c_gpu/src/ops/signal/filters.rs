@@ -32,7 +32,7 @@ pub(super) fn fir(op: &Fir, context: &mut Context) -> Result<Value> {
     let shape = op.output_shape()?;
     let (len, out_len) = (last(&op.input), shape.last().copied().unwrap_or(0));
     if (op.up, op.down) == (1, 1) {
-        let lines = Lines { input: &op.input, taps: &op.taps, len, out_len, first: 0, is_turned: false };
+        let lines = FilterLines { input: &op.input, taps: &op.taps, len, out_len, first: 0, is_turned: false };
         return lines.run(shape, context);
     }
     let output = context.output(op.input.dtype(), shape)?;
@@ -57,7 +57,7 @@ pub(super) fn convolve(op: &Convolve, context: &mut Context) -> Result<Value> {
     let (shape, len) = (op.output_shape()?, last(&op.input));
     let (first, out_len) = op.part_of_full();
     let is_turned = op.correlation;
-    Lines { input: &op.input, taps: &op.kernel, len, out_len, first, is_turned }.run(shape, context)
+    FilterLines { input: &op.input, taps: &op.kernel, len, out_len, first, is_turned }.run(shape, context)
 }
 
 fn last(input: &Tensor) -> usize {
@@ -65,7 +65,7 @@ fn last(input: &Tensor) -> usize {
 }
 
 /// Lines that are filtered without a change of rate.
-struct Lines<'a> {
+struct FilterLines<'a> {
     input: &'a Tensor,
     taps: &'a Tensor,
     len: usize,
@@ -76,7 +76,7 @@ struct Lines<'a> {
     is_turned: bool,
 }
 
-impl Lines<'_> {
+impl FilterLines<'_> {
     fn run(&self, shape: panoply_core::Shape, context: &mut Context) -> Result<Value> {
         let output = context.output(self.input.dtype(), shape)?;
         if self.taps.elements() >= SPECTRA_TAPS_MIN

@@ -38,14 +38,14 @@ pub(super) fn run(op: &Iir, context: &mut Context) -> Result<Value> {
         let (source, target) = (context.input(&op.input)?, output.address);
         let step = if op.input.dtype() == DType::Complex64 { 2 } else { 1 };
         let len = shape.last().copied().unwrap_or(1);
-        let plan = Plan::new(&op.sections, [shape.elements() / len * step, len, step], context.multiprocessors());
+        let plan = IirPlan::new(&op.sections, [shape.elements() / len * step, len, step], context.multiprocessors());
         plan.run(&op.sections, target, source, context)?;
     }
     Ok(Value::Tensor(output.into_tensor()))
 }
 
 /// The division of lines into chunks, and the matrices that connect the chunks.
-struct Plan {
+struct IirPlan {
     lines: usize,
     len: usize,
     step: usize,
@@ -59,13 +59,13 @@ struct Plan {
     by_parts: Vec<Matrix>,
 }
 
-impl Plan {
-    fn new(sections: &[Biquad], [lines, len, step]: [usize; 3], multiprocessors: usize) -> Plan {
+impl IirPlan {
+    fn new(sections: &[Biquad], [lines, len, step]: [usize; 3], multiprocessors: usize) -> IirPlan {
         let enough =
             |samples: &usize| lines.saturating_mul(len.div_ceil(*samples)) >= multiprocessors * MULTIPROCESSOR_THREADS;
         let chunk = CHUNK_SAMPLES.into_iter().find(enough).unwrap_or(CHUNK_SAMPLES[CHUNK_SAMPLES.len() - 1]);
         let whole =
-            Plan { lines, len, step, chunk: len, chunks: 1, parts: 1, by_chunks: Vec::new(), by_parts: Vec::new() };
+            IirPlan { lines, len, step, chunk: len, chunks: 1, parts: 1, by_chunks: Vec::new(), by_parts: Vec::new() };
         let chunks = len.div_ceil(chunk);
         if chunks == 1 {
             return whole;
@@ -78,7 +78,7 @@ impl Plan {
         if by_chunks.iter().chain(&by_parts).any(|matrix| !matrix.is_bounded()) {
             return whole;
         }
-        Plan { chunk, chunks, parts, by_chunks, by_parts, ..whole }
+        IirPlan { chunk, chunks, parts, by_chunks, by_parts, ..whole }
     }
 
     fn run(&self, sections: &[Biquad], target: Address, source: Address, context: &mut Context) -> Result<()> {

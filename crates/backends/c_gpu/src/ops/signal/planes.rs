@@ -36,7 +36,7 @@ pub(super) fn convolve2(op: &Convolve2, context: &mut Context) -> Result<Value> 
     let output = context.output(op.input.dtype(), shape)?;
     if shape.elements() > 0 {
         let (source, weights) = (context.input(&op.input)?, context.input(&op.kernel)?);
-        let work = Work::new(op, source, weights);
+        let work = PlaneTask::new(op, source, weights);
         let done = match work.is_for_spectra() {
             true => work.by_spectra(output.address, context),
             false => work.by_tiles(output.address, context),
@@ -51,7 +51,7 @@ pub(super) fn convolve2(op: &Convolve2, context: &mut Context) -> Result<Value> 
 }
 
 /// Planes and a kernel on the device, rows before columns.
-struct Work {
+struct PlaneTask {
     dtype: DType,
     source: Address,
     weights: Address,
@@ -64,12 +64,12 @@ struct Work {
     is_turned: bool,
 }
 
-impl Work {
-    fn new(op: &Convolve2, source: Address, weights: Address) -> Work {
+impl PlaneTask {
+    fn new(op: &Convolve2, source: Address, weights: Address) -> PlaneTask {
         let (dims, kernel) = (op.input.shape(), op.kernel.shape());
         let input = [dims[dims.rank() - 2], dims[dims.rank() - 1]];
         let [(first_row, rows), (first_column, columns)] = op.parts_of_full();
-        Work {
+        PlaneTask {
             dtype: op.input.dtype(),
             source,
             weights,

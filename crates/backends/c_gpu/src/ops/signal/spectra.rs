@@ -5,7 +5,7 @@ use panoply_core::op::signal::{Fft2, Frames, Istft, PowerScale, Psd, Stft};
 use panoply_core::{DType, Result, Tensor, Value};
 use panoply_kernels::c::{FRAMES, Kernel};
 
-use super::fft::Lines;
+use super::fft::FftLines;
 use crate::arguments::Arguments;
 use crate::context::Context;
 use crate::driver::{Address, Launch};
@@ -56,7 +56,7 @@ impl Planes {
         source: Address,
         context: &mut Context,
     ) -> Result<()> {
-        Lines { kind, wide: false, len: self.columns, lines: self.count * self.rows, source, target }.run(context)
+        FftLines { kind, wide: false, len: self.columns, lines: self.count * self.rows, source, target }.run(context)
     }
 
     /// Transposes the spectra of rows, transforms the columns, and returns the address of the
@@ -77,7 +77,7 @@ impl Planes {
         context: &mut Context,
     ) -> Result<()> {
         let kind = if inverse { TransformKind::Inverse } else { TransformKind::Forward };
-        Lines { kind, wide: false, len: self.rows, lines: self.count * self.bins, source, target }.run(context)
+        FftLines { kind, wide: false, len: self.rows, lines: self.count * self.bins, source, target }.run(context)
     }
 
     /// Transposes columns back to rows.
@@ -97,7 +97,7 @@ pub(super) fn stft(op: &Stft, context: &mut Context) -> Result<Value> {
     let shape = op.output_shape()?;
     let output = context.output(DType::Complex64, shape)?;
     if shape.elements() > 0 {
-        let framed = Framed::new(&op.frames, &op.input);
+        let framed = FramedLines::new(&op.frames, &op.input);
         let samples = framed.samples(context.input(&op.input)?, false, context)?;
         framed.spectra(output.address, samples, context)?;
     }
@@ -109,7 +109,7 @@ pub(super) fn istft(op: &Istft, context: &mut Context) -> Result<Value> {
     let output = context.output(op.output_dtype(), shape)?;
     if shape.elements() > 0 {
         let is_complex = !op.real;
-        let framed = Framed { frames: &op.frames, is_complex, lines: shape.elements() / op.len, len: op.len };
+        let framed = FramedLines { frames: &op.frames, is_complex, lines: shape.elements() / op.len, len: op.len };
         let samples = context.scratch(framed.samples_bytes())?;
         if framed.count() > 0 {
             let kind = if is_complex { TransformKind::Inverse } else { TransformKind::ToReal };
@@ -130,7 +130,7 @@ pub(super) fn psd(op: &Psd, context: &mut Context) -> Result<Value> {
     if shape.elements() == 0 {
         return Ok(Value::Tensor(output.into_tensor()));
     }
-    let framed = Framed::new(&op.frames, &op.input);
+    let framed = FramedLines::new(&op.frames, &op.input);
     let (bins, spectra_bins) = (framed.bins(), framed.count() * framed.bins());
     let samples = framed.samples(context.input(&op.input)?, op.detrend, context)?;
     let spectra = context.scratch(spectra_bins * COMPLEX_BYTES)?;
@@ -153,18 +153,18 @@ pub(super) fn psd(op: &Psd, context: &mut Context) -> Result<Value> {
 }
 
 /// Lines of `len` samples that are split into frames.
-struct Framed<'a> {
+struct FramedLines<'a> {
     frames: &'a Frames,
     is_complex: bool,
     lines: usize,
     len: usize,
 }
 
-impl<'a> Framed<'a> {
+impl<'a> FramedLines<'a> {
     /// The frames of a non-empty signal.
-    fn new(frames: &'a Frames, input: &Tensor) -> Framed<'a> {
+    fn new(frames: &'a Frames, input: &Tensor) -> FramedLines<'a> {
         let len = input.shape().last().copied().unwrap_or(0);
-        Framed { frames, is_complex: input.dtype() == DType::Complex64, lines: input.elements() / len.max(1), len }
+        FramedLines { frames, is_complex: input.dtype() == DType::Complex64, lines: input.elements() / len.max(1), len }
     }
 
     /// Total number of frames of all lines.
@@ -223,7 +223,7 @@ impl<'a> Framed<'a> {
 
     fn transform(&self, kind: TransformKind, target: Address, source: Address, context: &mut Context) -> Result<()> {
         let len = self.frames.transform;
-        Lines { kind, wide: false, len, lines: self.count(), source, target }.run(context)
+        FftLines { kind, wide: false, len, lines: self.count(), source, target }.run(context)
     }
 }
 

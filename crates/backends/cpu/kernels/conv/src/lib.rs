@@ -10,5 +10,5 @@ use panoply_cpu_machine::{lanes, parts, scratch, simd, team};
 /// For the tests.
 #[doc(hidden)]
 pub mod internals {
-    pub use crate::conv::Ahead;
+    pub use crate::conv::PlanePrefetch;
 }

@@ -73,7 +73,7 @@ const KINDS: [PoolKind; 3] =
 
 fn check<S: ConvElement>(of: fn(f64) -> S, value: fn(S) -> f64, relative: f64)
 where
-    S::Real: Number,
+    S::Real: WindowNumber,
 {
     for shape in shapes() {
         let exact = numbers(shape.batch * shape.channels * shape.input[0] * shape.input[1]);

@@ -136,7 +136,7 @@ impl Bench {
             let mut op = CryptoOp::Seal(seal);
             let made =
                 panoply_cpu_crypto::run_in_place(&mut op, &State::default(), &OneThread, &mut |len| memory.take(len));
-            next = Some(Sealed::from_value(made.ok_or_else(failed)??)?.text);
+            next = Some(SealedMessages::from_value(made.ok_or_else(failed)??)?.text);
             Ok(())
         })
     }
@@ -211,15 +211,15 @@ fn numbers(count: usize, bytes: usize) -> Bytes {
 
 /// Blocks that are reused once their last handle is dropped.
 #[derive(Default)]
-struct Memory(Vec<Arc<Block>>);
+struct Memory(Vec<Arc<LineBlock>>);
 
-struct Block {
-    lines: Vec<Line>,
+struct LineBlock {
+    lines: Vec<CacheLine>,
 }
 
 #[derive(Clone, Copy)]
 #[repr(align(64))]
-struct Line(#[allow(dead_code)] [u8; 64]); // Read and written as bytes.
+struct CacheLine(#[allow(dead_code)] [u8; 64]); // Read and written as bytes.
 
 impl Memory {
     fn take(&mut self, len: usize) -> Result<HostBufferMut> {
@@ -228,11 +228,12 @@ impl Memory {
         let place = free.position(|block| block.lines.len() == lines);
         if place.is_none() {
             self.0.retain(|block| Arc::strong_count(block) > 1);
-            self.0.push(Arc::new(Block { lines: vec![Line([0; 64]); lines] }));
+            self.0.push(Arc::new(LineBlock { lines: vec![CacheLine([0; 64]); lines] }));
         }
         let mut fitting = self.0.iter_mut().filter(|block| Arc::strong_count(block) == 1 && block.lines.len() == lines);
         let Some(block) = fitting.next() else { return HostBufferMut::zeroed(len) };
-        let start = Arc::get_mut(block).map_or(NonNull::<Line>::dangling(), |block| NonNull::from(&mut block.lines[0]));
+        let start =
+            Arc::get_mut(block).map_or(NonNull::<CacheLine>::dangling(), |block| NonNull::from(&mut block.lines[0]));
         // SAFETY: the block has `len` bytes, aligned to 64-byte lines, all initialised; its only
         // handle is here, and it is not lent again before this owner is dropped.
         Ok(unsafe { HostBufferMut::from_raw(start.cast(), len, block.clone()) })

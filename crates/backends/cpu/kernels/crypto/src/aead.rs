@@ -44,7 +44,7 @@ impl AeadKey {
 
     /// Precomputes for at most [`PREPARED_MAX`] messages, given their nonces and lengths. `wide`,
     /// here and below, uses vector registers of 512 bits if the CPU has them.
-    pub fn prepare(&self, messages: impl Iterator<Item = (NonceBytes, usize)>, wide: bool) -> Prepared<'_> {
+    pub fn prepare(&self, messages: impl Iterator<Item = (NonceBytes, usize)>, wide: bool) -> PreparedKey<'_> {
         let lanes = self.lanes.as_ref().filter(|_| wide);
         let (mut nonces, mut long) = ([[0; 12]; PREPARED_MAX], 0);
         if lanes.is_some() {
@@ -54,7 +54,7 @@ impl AeadKey {
             }
         }
         let tag_keys = lanes.filter(|_| long >= PREPARED_MIN).map(|lanes| lanes.tag_keys(&nonces));
-        Prepared { library: &self.library, lanes, tag_keys, gcm: self.gcm.as_ref().filter(|_| wide) }
+        PreparedKey { library: &self.library, lanes, tag_keys, gcm: self.gcm.as_ref().filter(|_| wide) }
     }
 
     /// Number of messages that are best prepared together, for `count` messages with `bytes` bytes
@@ -118,14 +118,14 @@ impl AeadKey {
 }
 
 /// A key with the precomputed values of some messages.
-pub struct Prepared<'a> {
+pub struct PreparedKey<'a> {
     library: &'a LessSafeKey,
     lanes: Option<&'a ChaChaLanes>,
     tag_keys: Option<TagKeys>,
     gcm: Option<&'a GcmLanes>,
 }
 
-impl Prepared<'_> {
+impl PreparedKey<'_> {
     /// The lanes, if the message is long enough for them.
     fn lanes(&self, len: usize) -> Option<&ChaChaLanes> {
         self.lanes.filter(|_| len >= LANES_BYTES_MIN)

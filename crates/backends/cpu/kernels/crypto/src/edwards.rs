@@ -5,17 +5,17 @@
 //! The arithmetic is modulo p = 2^255 - 19, on four words, the lowest first. Keys are public, so
 //! it need not run in constant time.
 
-type Number = [u64; 4];
+type U256 = [u64; 4];
 
-const P: Number = [0xffff_ffff_ffff_ffed, u64::MAX, u64::MAX, i64::MAX as u64];
-const MINUS_ONE: Number = [P[0] - 1, P[1], P[2], P[3]];
+const P: U256 = [0xffff_ffff_ffff_ffed, u64::MAX, u64::MAX, i64::MAX as u64];
+const MINUS_ONE: U256 = [P[0] - 1, P[1], P[2], P[3]];
 /// (p - 1) / 2.
-const HALF: Number = [0xffff_ffff_ffff_fff6, u64::MAX, u64::MAX, 0x3fff_ffff_ffff_ffff];
+const HALF: U256 = [0xffff_ffff_ffff_fff6, u64::MAX, u64::MAX, 0x3fff_ffff_ffff_ffff];
 /// The curve's d: -x^2 + y^2 = 1 + d x^2 y^2.
-const D: Number = [0x75eb_4dca_1359_78a3, 0x0070_0a4d_4141_d8ab, 0x8cc7_4079_7779_e898, 0x5203_6cee_2b6f_fe73];
-const ONE: Number = [1, 0, 0, 0];
+const D: U256 = [0x75eb_4dca_1359_78a3, 0x0070_0a4d_4141_d8ab, 0x8cc7_4079_7779_e898, 0x5203_6cee_2b6f_fe73];
+const ONE: U256 = [1, 0, 0, 0];
 /// The y coordinates of all points whose order divides 8: of orders 4, 1, 2, and 8 twice.
-const SMALL: [Number; 5] = [
+const SMALL: [U256; 5] = [
     [0; 4],
     ONE,
     MINUS_ONE,
@@ -36,7 +36,7 @@ pub fn encoded_point(public: &[u8]) -> Option<&[u8; 32]> {
 /// Whether the encoding is a trustworthy public key.
 pub fn is_public_key(encoded: &[u8; 32]) -> bool {
     let (words, _) = encoded.as_chunks();
-    let mut y: Number = std::array::from_fn(|index| u64::from_le_bytes(words[index]));
+    let mut y: U256 = std::array::from_fn(|index| u64::from_le_bytes(words[index]));
     // Both signs of x are points.
     y[3] &= i64::MAX as u64;
     if !is_below(&y, &P) || SMALL.contains(&y) {
@@ -48,11 +48,11 @@ pub fn is_public_key(encoded: &[u8; 32]) -> bool {
     reduced(power(&product(&above, &below), &HALF)) == ONE
 }
 
-fn is_below(a: &Number, b: &Number) -> bool {
+fn is_below(a: &U256, b: &U256) -> bool {
     a.iter().rev().lt(b.iter().rev())
 }
 
-fn product(a: &Number, b: &Number) -> Number {
+fn product(a: &U256, b: &U256) -> U256 {
     let mut wide = [0_u64; 8];
     for (place, a) in a.iter().enumerate() {
         let mut carry = 0_u128;
@@ -66,12 +66,12 @@ fn product(a: &Number, b: &Number) -> Number {
     folded(|index| u128::from(wide[index]) + 38 * u128::from(wide[index + 4]))
 }
 
-fn sum(a: &Number, b: &Number) -> Number {
+fn sum(a: &U256, b: &U256) -> U256 {
     folded(|index| u128::from(a[index]) + u128::from(b[index]))
 }
 
 /// Carries words that are longer than 64 bits.
-fn folded(word: impl Fn(usize) -> u128) -> Number {
+fn folded(word: impl Fn(usize) -> u128) -> U256 {
     let (mut out, mut carry) = ([0; 4], 0_u128);
     for (index, out) in out.iter_mut().enumerate() {
         let word = word(index) + carry;
@@ -87,7 +87,7 @@ fn folded(word: impl Fn(usize) -> u128) -> Number {
     out
 }
 
-fn power(base: &Number, exponent: &Number) -> Number {
+fn power(base: &U256, exponent: &U256) -> U256 {
     let mut made = ONE;
     for bit in (0..256).rev() {
         made = product(&made, &made);
@@ -99,7 +99,7 @@ fn power(base: &Number, exponent: &Number) -> Number {
 }
 
 /// The same number, below p.
-fn reduced(mut number: Number) -> Number {
+fn reduced(mut number: U256) -> U256 {
     while !is_below(&number, &P) {
         let mut borrowed = false;
         for (word, p) in number.iter_mut().zip(&P) {

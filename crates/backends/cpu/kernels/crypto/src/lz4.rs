@@ -110,7 +110,7 @@ pub fn compress_frame(message: &[u8], out: &mut [u8]) -> Result<usize, Failure> 
 /// Decompresses all frames of a message, and returns the length. [`Failure::Limit`] if it is longer
 /// than `out`.
 pub fn decompress_frames(message: &[u8], out: &mut [u8]) -> Result<usize, Failure> {
-    let (mut input, mut made) = (Reader { rest: message }, 0);
+    let (mut input, mut made) = (Lz4Reader { rest: message }, 0);
     loop {
         match input.word()? {
             MAGIC => made += frame(&mut input, &mut out[made..])?,
@@ -128,7 +128,7 @@ pub fn decompress_frames(message: &[u8], out: &mut [u8]) -> Result<usize, Failur
 
 /// The decompressed length in the frames' headers; `None` if a header has none.
 pub fn frame_len(message: &[u8]) -> Option<usize> {
-    let mut input = Reader { rest: message };
+    let mut input = Lz4Reader { rest: message };
     (input.word() == Ok(MAGIC)).then_some(())?;
     Head::read(&mut input).ok()?.content_len.and_then(|len| usize::try_from(len).ok())
 }
@@ -144,7 +144,7 @@ struct Head {
 impl Head {
     /// Reads the header behind the magic number. A header that claims more than the following bytes
     /// can decompress to is refused before memory is allocated.
-    fn read(input: &mut Reader<'_>) -> Result<Head, Failure> {
+    fn read(input: &mut Lz4Reader<'_>) -> Result<Head, Failure> {
         let begin = input.rest;
         let (flags, sizes) = (input.take(1)?[0], input.take(1)?[0]);
         // Version 1; reserved bits are zero; dictionaries are not supported.
@@ -174,7 +174,7 @@ impl Head {
 }
 
 /// Reads one frame behind its magic number; returns the decompressed length.
-fn frame(input: &mut Reader<'_>, out: &mut [u8]) -> Result<usize, Failure> {
+fn frame(input: &mut Lz4Reader<'_>, out: &mut [u8]) -> Result<usize, Failure> {
     let head = Head::read(input)?;
     if head.content_len.is_some_and(|len| len > out.len() as u64) {
         return Err(Failure::Limit);
@@ -231,11 +231,11 @@ fn head_checksum(descriptor: &[u8]) -> u8 {
     (hasher.finish() >> 8) as u8
 }
 
-struct Reader<'a> {
+struct Lz4Reader<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Reader<'a> {
+impl<'a> Lz4Reader<'a> {
     fn take(&mut self, len: usize) -> Result<&'a [u8], Failure> {
         let (taken, rest) = self.rest.split_at_checked(len).ok_or(Failure::Rejected)?;
         self.rest = rest;

@@ -5,6 +5,8 @@ use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa::{KeySize, PublicEncryptingKey};
 use aws_lc_rs::signature::{self as library, KeyPair, ParsedPublicKey};
 use panoply_core::op::crypto::{EcdsaEncoding, HashAlgorithm, RsaBits, RsaPadding, SignatureAlgorithm};
+use panoply_core::process::Process;
+use zeroize::Zeroize;
 
 use crate::edwards::{encoded_point, is_public_key};
 use crate::failure::Failure;
@@ -33,7 +35,7 @@ pub struct PublicKey {
 }
 
 /// A new key pair.
-pub struct Generated {
+pub struct NewKeyPair {
     /// The private key, in PKCS#8.
     pub pkcs8: Vec<u8>,
     /// The public key, as `Key::verify` takes it.
@@ -204,8 +206,22 @@ fn is_uncompressed(algorithm: SignatureAlgorithm, public: &[u8]) -> bool {
     point.first() == Some(&UNCOMPRESSED) && point.len() == 1 + 2 * bytes
 }
 
-/// A new key pair from the system's randomness; `None` if that fails. RSA takes up to seconds.
-pub fn generate(algorithm: SignatureAlgorithm) -> Option<Generated> {
+/// A new key pair from AWS-LC's generator, which the system's randomness seeds; `None` if there is
+/// none. RSA takes up to seconds.
+///
+/// A child that a signal handler has forked meanwhile also gets `None`, because its parent may have
+/// the same pair; or the library ends it in the middle of a draw.
+pub fn generate(algorithm: SignatureAlgorithm) -> Option<NewKeyPair> {
+    let process = Process::current();
+    let mut made = generate_anywhere(algorithm)?;
+    if !process.is_current() {
+        made.pkcs8.zeroize();
+        return None;
+    }
+    Some(made)
+}
+
+fn generate_anywhere(algorithm: SignatureAlgorithm) -> Option<NewKeyPair> {
     let (pkcs8, public) = match algorithm {
         SignatureAlgorithm::Rsa { bits, .. } => {
             let size = match bits {
@@ -225,7 +241,7 @@ pub fn generate(algorithm: SignatureAlgorithm) -> Option<Generated> {
             (key.to_pkcs8v1().ok()?.as_ref().to_vec(), key.public_key().as_ref().to_vec())
         }
     };
-    Some(Generated { pkcs8, public })
+    Some(NewKeyPair { pkcs8, public })
 }
 
 fn rsa_encoding(padding: RsaPadding, hash: HashAlgorithm) -> &'static dyn library::RsaEncoding {

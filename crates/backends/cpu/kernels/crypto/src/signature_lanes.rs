@@ -32,24 +32,24 @@ const P256_PREFIX: [u8; 26] = [
 const UNCOMPRESSED: u8 = 4;
 
 /// r and s, big-endian.
-type Fixed = [u8; 64];
+type FixedSignature = [u8; 64];
 
 /// Verifies in lanes under a public key.
 pub(crate) struct VerifyLanes {
-    source: Option<Source>,
+    source: Option<PublicPoint>,
     /// Number of signatures so far.
     seen: AtomicUsize,
-    made: OnceBox<Option<Made>>,
+    made: OnceBox<Option<KeyTables>>,
 }
 
 /// The point of a key.
-enum Source {
+enum PublicPoint {
     Ed25519([u8; 32]),
     P256([u8; 64], EcdsaEncoding),
 }
 
 /// The tables of a key, which are large.
-enum Made {
+enum KeyTables {
     Ed25519(Ed25519Lanes),
     P256(P256Lanes, EcdsaEncoding),
 }
@@ -58,11 +58,11 @@ impl VerifyLanes {
     /// For a valid key.
     pub fn new(algorithm: SignatureAlgorithm, public: &[u8]) -> VerifyLanes {
         let source = match algorithm {
-            SignatureAlgorithm::Ed25519 => encoded_point(public).map(|key| Source::Ed25519(*key)),
+            SignatureAlgorithm::Ed25519 => encoded_point(public).map(|key| PublicPoint::Ed25519(*key)),
             SignatureAlgorithm::EcdsaP256(encoding) => {
                 let point = public.strip_prefix(&P256_PREFIX).unwrap_or(public);
                 let coordinates = point.strip_prefix(&[UNCOMPRESSED]).and_then(|rest| rest.try_into().ok());
-                coordinates.map(|coordinates| Source::P256(coordinates, encoding))
+                coordinates.map(|coordinates| PublicPoint::P256(coordinates, encoding))
             }
             SignatureAlgorithm::EcdsaP384(_) | SignatureAlgorithm::Rsa { .. } => None,
         };
@@ -82,13 +82,13 @@ impl VerifyLanes {
         };
         let seen = self.seen.fetch_add(count, Ordering::Relaxed).saturating_add(count);
         match source {
-            Source::Ed25519(key) if seen >= ED25519_TABLE_MIN => {
-                self.made.get_or_make(|| Ed25519Lanes::new(key).map(Made::Ed25519));
+            PublicPoint::Ed25519(key) if seen >= ED25519_TABLE_MIN => {
+                self.made.get_or_make(|| Ed25519Lanes::new(key).map(KeyTables::Ed25519));
             }
-            Source::P256(point, encoding) if seen >= P256_TABLE_MIN => {
-                self.made.get_or_make(|| P256Lanes::new(point).map(|lanes| Made::P256(lanes, *encoding)));
+            PublicPoint::P256(point, encoding) if seen >= P256_TABLE_MIN => {
+                self.made.get_or_make(|| P256Lanes::new(point).map(|lanes| KeyTables::P256(lanes, *encoding)));
             }
-            Source::Ed25519(_) | Source::P256(..) => {}
+            PublicPoint::Ed25519(_) | PublicPoint::P256(..) => {}
         }
     }
 
@@ -99,9 +99,9 @@ impl VerifyLanes {
             return verdicts;
         }
         match self.made.get() {
-            Some(Some(Made::Ed25519(lanes))) => lanes.verify(messages, signatures, &mut verdicts),
-            Some(Some(Made::P256(lanes, encoding))) => {
-                let fixed: Vec<Option<Fixed>> =
+            Some(Some(KeyTables::Ed25519(lanes))) => lanes.verify(messages, signatures, &mut verdicts),
+            Some(Some(KeyTables::P256(lanes, encoding))) => {
+                let fixed: Vec<Option<FixedSignature>> =
                     signatures.iter().map(|signature| decoded(*encoding, signature)).collect();
                 lanes.verify(&digests(messages), &fixed, &mut verdicts);
             }
@@ -134,7 +134,7 @@ impl SignLanes {
     }
 
     /// Makes all signatures or none. A signature of zeros is invalid too.
-    pub fn sign(&self, messages: &[&[u8]]) -> Vec<Fixed> {
+    pub fn sign(&self, messages: &[&[u8]]) -> Vec<FixedSignature> {
         let Some((lanes, _)) = self.0.as_ref().filter(|_| messages.len() >= SIGNED_MIN) else { return Vec::new() };
         let mut random = vec![[0; HASH_BYTES]; messages.len()];
         if !crate::random::fill_random(random.as_flattened_mut()) {
@@ -147,7 +147,7 @@ impl SignLanes {
 
     /// Encodes a signature as the key's algorithm requires, and returns its length. `None` if it is
     /// invalid.
-    pub fn encode(&self, signature: &Fixed, out: &mut [u8]) -> Option<usize> {
+    pub fn encode(&self, signature: &FixedSignature, out: &mut [u8]) -> Option<usize> {
         let (_, encoding) = self.0.as_ref().filter(|_| *signature != [0; 64])?;
         let encoded = match encoding {
             EcdsaEncoding::Fixed => signature.to_vec(),
@@ -173,7 +173,7 @@ fn digests(messages: &[&[u8]]) -> Vec<[u8; HASH_BYTES]> {
 }
 
 /// r and s in DER: a sequence of two non-negative integers of minimal length.
-fn der(signature: &Fixed) -> Vec<u8> {
+fn der(signature: &FixedSignature) -> Vec<u8> {
     let mut numbers = Vec::with_capacity(2 * (HASH_BYTES + 3));
     for number in signature.chunks_exact(HASH_BYTES) {
         let zeros = number.iter().take(HASH_BYTES - 1).take_while(|byte| **byte == 0).count();
@@ -188,7 +188,7 @@ fn der(signature: &Fixed) -> Vec<u8> {
 }
 
 /// r and s, if they are canonically encoded.
-fn decoded(encoding: EcdsaEncoding, signature: &[u8]) -> Option<Fixed> {
+fn decoded(encoding: EcdsaEncoding, signature: &[u8]) -> Option<FixedSignature> {
     if encoding == EcdsaEncoding::Fixed {
         return signature.try_into().ok();
     }
@@ -210,7 +210,7 @@ fn decoded(encoding: EcdsaEncoding, signature: &[u8]) -> Option<Fixed> {
 mod tests {
     use super::*;
 
-    fn fixed(r: &[u8], s: &[u8]) -> Fixed {
+    fn fixed(r: &[u8], s: &[u8]) -> FixedSignature {
         let mut fixed = [0; 64];
         fixed[32 - r.len()..32].copy_from_slice(r);
         fixed[64 - s.len()..].copy_from_slice(s);
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn signatures_have_one_encoding() {
-        let cases: [(Fixed, &[u8]); 4] = [
+        let cases: [(FixedSignature, &[u8]); 4] = [
             (fixed(&[1], &[0x7f]), &[0x30, 6, 2, 1, 1, 2, 1, 0x7f]),
             (fixed(&[0x80], &[0]), &[0x30, 7, 2, 2, 0, 0x80, 2, 1, 0]),
             (fixed(&[1, 0], &[0xff, 2]), &[0x30, 9, 2, 2, 1, 0, 2, 3, 0, 0xff, 2]),

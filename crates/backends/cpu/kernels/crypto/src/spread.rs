@@ -30,7 +30,7 @@ pub struct Slots<'a> {
 }
 
 /// The destination of one message.
-pub struct Slot<'a> {
+pub struct MessageOutput<'a> {
     /// Its part of the output.
     pub out: &'a mut [u8],
     /// Its part of the second output.
@@ -69,9 +69,11 @@ pub fn spread(
     threads: &dyn Threads,
     slots: Slots<'_>,
     time_ns: &dyn Fn(usize) -> f64,
-    work: &(impl Fn(usize, Slot<'_>) -> Result<usize, Failure> + Sync),
+    work: &(impl Fn(usize, MessageOutput<'_>) -> Result<usize, Failure> + Sync),
 ) -> Result<(), (usize, Failure)> {
-    spread_prepared(threads, slots, 1, time_ns, &|_| Ok(()), &|_: &(), _, index, slot: Slot<'_>| work(index, slot))
+    spread_prepared(threads, slots, 1, time_ns, &|_| Ok(()), &|_: &(), _, index, slot: MessageOutput<'_>| {
+        work(index, slot)
+    })
 }
 
 /// Like `spread`, with groups of at most `together` messages, for each of which something is
@@ -83,7 +85,7 @@ pub fn spread_prepared<P>(
     together: usize,
     time_ns: &dyn Fn(usize) -> f64,
     prepare: &(impl Fn(Range<usize>) -> Result<P, (usize, Failure)> + Sync),
-    work: &(impl Fn(&P, usize, usize, Slot<'_>) -> Result<usize, Failure> + Sync),
+    work: &(impl Fn(&P, usize, usize, MessageOutput<'_>) -> Result<usize, Failure> + Sync),
 ) -> Result<(), (usize, Failure)> {
     let (offsets, side_each) = (slots.offsets, slots.side_each);
     spread_runs(threads, slots, together, time_ns, &|run: Run<'_>| {
@@ -97,7 +99,7 @@ pub fn spread_prepared<P>(
                 let out = &mut out[offsets[message] - base..offsets[message + 1] - base];
                 let beside = message - messages.start;
                 let side = &mut side[beside * side_each..(beside + 1) * side_each];
-                let made = work(&prepared, place, message, Slot { out, side });
+                let made = work(&prepared, place, message, MessageOutput { out, side });
                 *len = made.map_err(|failure| (message, failure))?;
             }
         }
@@ -182,9 +184,9 @@ mod tests {
     use super::*;
 
     /// Scoped threads of the test.
-    struct Scoped(usize);
+    struct ScopedThreads(usize);
 
-    impl Threads for Scoped {
+    impl Threads for ScopedThreads {
         fn count(&self) -> usize {
             self.0
         }
@@ -202,13 +204,13 @@ mod tests {
             let (mut out, mut side) = (vec![0_u8; offsets[count] + 3], vec![0_u8; 2 * count]);
             let mut lens = vec![0; count];
             let slots = Slots { out: &mut out, offsets: &offsets, side: &mut side, side_each: 2, lens: &mut lens };
-            let work = |index: usize, slot: Slot<'_>| {
+            let work = |index: usize, slot: MessageOutput<'_>| {
                 assert_eq!((slot.out.len(), slot.side.len()), (index + 1, 2));
                 slot.out.fill(index as u8 + 1);
                 slot.side.fill(index as u8);
                 Ok(slot.out.len())
             };
-            spread(&Scoped(threads), slots, &|_| ns, &work).unwrap();
+            spread(&ScopedThreads(threads), slots, &|_| ns, &work).unwrap();
             assert_eq!(lens, (1..=count).collect::<Vec<_>>());
             for index in 0..count {
                 assert!(out[offsets[index]..offsets[index + 1]].iter().all(|byte| *byte == index as u8 + 1));
@@ -222,7 +224,7 @@ mod tests {
     fn the_first_that_fails_is_the_answer() {
         let (mut lens, offsets) = (vec![0; 50], vec![0; 51]);
         let slots = Slots { out: &mut [], offsets: &offsets, side: &mut [], side_each: 0, lens: &mut lens };
-        let work = |index: usize, _: Slot<'_>| if index % 7 == 6 { Err(Failure::Rejected) } else { Ok(0) };
-        assert_eq!(spread(&Scoped(3), slots, &|_| 1e5, &work), Err((6, Failure::Rejected)));
+        let work = |index: usize, _: MessageOutput<'_>| if index % 7 == 6 { Err(Failure::Rejected) } else { Ok(0) };
+        assert_eq!(spread(&ScopedThreads(3), slots, &|_| 1e5, &work), Err((6, Failure::Rejected)));
     }
 }

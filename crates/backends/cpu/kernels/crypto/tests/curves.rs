@@ -26,9 +26,9 @@ const P256_ORDER: [u8; 32] = [
 ];
 
 /// Threads that are spawned for each op.
-struct Scoped;
+struct ScopedThreads;
 
-impl Threads for Scoped {
+impl Threads for ScopedThreads {
     fn count(&self) -> usize {
         3
     }
@@ -55,7 +55,7 @@ fn verdicts(wide: bool, threads: &dyn Threads, key: &Key, messages: &[Vec<u8>], 
 
 fn signatures(wide: bool, key: &Key, messages: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let list: Vec<Bytes> = messages.iter().map(|message| Bytes::from_vec(message.clone())).collect();
-    let made = Messages::from_value(run(wide, &Scoped, Sign::new(key, list))).unwrap();
+    let made = Messages::from_value(run(wide, &ScopedThreads, Sign::new(key, list))).unwrap();
     made.slices().unwrap().into_iter().map(<[u8]>::to_vec).collect()
 }
 
@@ -124,7 +124,7 @@ fn altered_signatures_are_judged_as_one_at_a_time_are() {
         }
         let expected = verdicts(false, &OneThread, &public, &messages, &made);
         assert_eq!(verdicts(true, &OneThread, &public, &messages, &made), expected, "{algorithm:?} {count}");
-        assert_eq!(verdicts(true, &Scoped, &public, &messages, &made), expected, "{algorithm:?} {count}");
+        assert_eq!(verdicts(true, &ScopedThreads, &public, &messages, &made), expected, "{algorithm:?} {count}");
         for (is_altered, verdict) in is_altered.iter().zip(&expected) {
             assert!(*is_altered || *verdict == 1, "{algorithm:?}");
             *(if *verdict == 1 { &mut good } else { &mut bad }) += 1;

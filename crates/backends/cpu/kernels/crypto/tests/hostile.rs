@@ -7,7 +7,7 @@
 use panoply_conformance::values::Random;
 use panoply_core::op::crypto::*;
 use panoply_core::{Bytes, Error, HostBufferMut, Op, Operation, Result};
-use panoply_cpu_crypto::keys::Expanded;
+use panoply_cpu_crypto::keys::ExpandedKey;
 use panoply_cpu_crypto::pack::{Packer, bound, first_try};
 use panoply_cpu_crypto::{Failure, OneThread, State, Threads, signature};
 
@@ -533,7 +533,7 @@ fn a_key_is_expanded_once_and_what_was_made_lies_with_it() {
     let key = Key::hmac(HashAlgorithm::Sha256, b"key").unwrap();
     run(&mut state, Hmac::new(&key, vec![1])).unwrap();
     assert!(key.expanded(|| Ok(())).is_err(), "the op has left with the key what it made of it");
-    let kept: *const Expanded = Expanded::of(&key, true).unwrap();
+    let kept: *const ExpandedKey = ExpandedKey::of(&key, true).unwrap();
     run(&mut State::default(), Hmac::new(&key.clone(), vec![1])).unwrap();
-    assert!(std::ptr::eq(kept, Expanded::of(&key, true).unwrap()), "the other engine has it from the key");
+    assert!(std::ptr::eq(kept, ExpandedKey::of(&key, true).unwrap()), "the other engine has it from the key");
 }

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use panoply_conformance::values::Random;
-use panoply_core::op::crypto::{AeadAlgorithm, CryptoOp, Key, Messages, Nonces, Open, Seal, Sealed, Session};
+use panoply_core::op::crypto::{AeadAlgorithm, CryptoOp, Key, Messages, Nonces, Open, Seal, SealedMessages, Session};
 use panoply_core::{Bytes, Error, HostBufferMut, Op, Operation, Result, Value};
 use panoply_cpu_crypto::{OneThread, State, run_in_place};
 
@@ -55,14 +55,14 @@ fn sealed_and_opened_in_place_is_what_it_is_elsewhere() {
                 let seal = |messages: &Messages| {
                     Seal::new(&key, nonces.clone(), messages.clone()).associated(associated.clone())
                 };
-                let apart = Sealed::from_value(elsewhere(seal(&messages).detached()).unwrap()).unwrap();
-                let attached = Sealed::from_value(elsewhere(seal(&messages)).unwrap()).unwrap().text;
+                let apart = SealedMessages::from_value(elsewhere(seal(&messages).detached()).unwrap()).unwrap();
+                let attached = SealedMessages::from_value(elsewhere(seal(&messages)).unwrap()).unwrap().text;
 
                 let shared = in_place(seal(&messages).detached().in_place());
                 assert!(shared.is_none(), "others have it as well");
                 let (at, op) = (place(&messages), seal(&messages).detached().in_place());
                 drop(messages);
-                let made = Sealed::from_value(in_place(op).unwrap().unwrap()).unwrap();
+                let made = SealedMessages::from_value(in_place(op).unwrap().unwrap()).unwrap();
                 assert_eq!((listed(&made.text), place(&made.text)), (listed(&apart.text), at), "{algorithm:?} {len}");
                 assert_eq!(made.tags.unwrap().as_slice().unwrap(), apart.tags.unwrap().as_slice().unwrap());
 
@@ -81,7 +81,8 @@ fn what_is_rejected_in_place_is_wiped_and_its_op_is_of_no_use() {
     let key = Key::seal(AeadAlgorithm::Aes256Gcm, &[7; 32]).unwrap();
     let nonces = Nonces::Counted { prefix: *b"here", first: 0 };
     let messages = Messages::split(Bytes::from_vec(vec![9; 4000]), 1000).unwrap();
-    let sealed = Sealed::from_value(elsewhere(Seal::new(&key, nonces.clone(), messages)).unwrap()).unwrap().text;
+    let sealed =
+        SealedMessages::from_value(elsewhere(Seal::new(&key, nonces.clone(), messages)).unwrap()).unwrap().text;
     let Messages::Packed(packed) = &sealed else { panic!("{sealed:?}") };
     for altered in [0, 1015, 1016, 4063] {
         let mut bytes = packed.bytes().as_slice().unwrap().to_vec();
@@ -107,7 +108,7 @@ fn what_may_not_be_written_is_left_alone() {
         "it is the caller's"
     );
     assert!(in_place(seal(vec![Bytes::from_vec(vec![3; 100])].into()).detached().in_place()).is_none());
-    let text = Sealed::from_value(elsewhere(seal(message())).unwrap()).unwrap().text;
+    let text = SealedMessages::from_value(elsewhere(seal(message())).unwrap()).unwrap().text;
     let open = Open::new(&key, [1; 12], text).secret().in_place();
     assert!(in_place(open).is_none(), "its memory would not be wiped");
 }

@@ -12,9 +12,9 @@ use panoply_cpu_crypto::signature::generate;
 use panoply_cpu_crypto::{OneThread, State, Threads, lanes};
 
 /// Threads that are spawned for each op.
-struct Scoped;
+struct ScopedThreads;
 
-impl Threads for Scoped {
+impl Threads for ScopedThreads {
     fn count(&self) -> usize {
         3
     }
@@ -99,7 +99,7 @@ fn signatures_made_in_lanes_are_those_of_the_library() {
     for (pair, count) in pairs().iter().zip([4, 8, 9, 13, 16, 17, 24, 5].into_iter().cycle()) {
         for hash in HashAlgorithm::ALL {
             let messages: Vec<Bytes> = (0..count).map(|len| random(&mut source, 37 * len).into()).collect();
-            let threads: &dyn Threads = if count % 2 == 0 { &OneThread } else { &Scoped };
+            let threads: &dyn Threads = if count % 2 == 0 { &OneThread } else { &ScopedThreads };
             let (private, _) = pair.keys(RsaPadding::Pkcs1, hash);
             let made = sign(true, threads, &private, &messages);
             assert!(made == sign(false, &OneThread, &private, &messages), "{} {count}", pair.name);
@@ -121,7 +121,7 @@ fn many_signatures_under_one_key_are_right() {
     let pair = &pairs()[0];
     let (private, _) = pair.keys(RsaPadding::Pkcs1, HashAlgorithm::Sha256);
     let messages: Vec<Bytes> = (0..800_u32).map(|number| number.to_be_bytes().to_vec().into()).collect();
-    assert!(sign(true, &OneThread, &private, &messages) == sign(false, &Scoped, &private, &messages));
+    assert!(sign(true, &OneThread, &private, &messages) == sign(false, &ScopedThreads, &private, &messages));
 }
 
 /// An altered signature, or sometimes an unaltered one.
@@ -191,7 +191,7 @@ fn lanes_accept_what_the_library_accepts() {
             let messages: Vec<Bytes> = (0..count).map(|index| messages[index % 8].clone()).collect();
             let expected = verify(false, &OneThread, &public, &messages, &signatures);
             assert_eq!(verify(true, &OneThread, &public, &messages, &signatures), expected, "{}", pair.name);
-            assert_eq!(verify(true, &Scoped, &public, &messages, &signatures), expected, "{}", pair.name);
+            assert_eq!(verify(true, &ScopedThreads, &public, &messages, &signatures), expected, "{}", pair.name);
             accepted += expected.iter().filter(|verdict| **verdict).count();
             refused += expected.iter().filter(|verdict| !**verdict).count();
         }

@@ -6,9 +6,9 @@ use panoply_core::{Domain, HostBufferMut, Op};
 use panoply_cpu_crypto::{OneThread, State, Threads};
 
 /// Threads that are spawned for each op.
-struct Scoped;
+struct ScopedThreads;
 
-impl Threads for Scoped {
+impl Threads for ScopedThreads {
     fn count(&self) -> usize {
         3
     }
@@ -33,7 +33,7 @@ fn every_case_agrees_with_the_reference() {
     for case in &cases {
         let Op::Crypto(op) = &case.op else { panic!("{}", case.name) };
         let expected = reference(&case.op);
-        for (state, threads) in [(&mut wide, &OneThread as &dyn Threads), (&mut narrow, &Scoped)] {
+        for (state, threads) in [(&mut wide, &OneThread as &dyn Threads), (&mut narrow, &ScopedThreads)] {
             let got = panoply_cpu_crypto::run(op, state, threads, &mut used_memory);
             match (&expected, got) {
                 (Ok(expected), Ok(got)) => {

@@ -23,7 +23,7 @@ use rustfft::FftPlanner;
 #[inline(never)]
 pub fn forward(len: usize) -> Arc<dyn Fft<f32>> {
     #[cfg(target_arch = "x86_64")]
-    if let Some(plan) = wide::Wide::new(len, false) {
+    if let Some(plan) = wide::WideTransform::new(len, false) {
         return Arc::new(plan);
     }
     FftPlanner::new().plan_fft_forward(len)
@@ -33,7 +33,7 @@ pub fn forward(len: usize) -> Arc<dyn Fft<f32>> {
 #[inline(never)]
 pub fn inverse(len: usize) -> Arc<dyn Fft<f32>> {
     #[cfg(target_arch = "x86_64")]
-    if let Some(plan) = wide::Wide::new(len, true) {
+    if let Some(plan) = wide::WideTransform::new(len, true) {
         return Arc::new(plan);
     }
     FftPlanner::new().plan_fft_inverse(len)

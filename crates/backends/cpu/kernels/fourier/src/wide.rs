@@ -24,25 +24,25 @@ const LEN_MAX: usize = 1 << 15;
 const ALIGNED: usize = 8;
 
 /// A plan for lines of one length.
-pub(crate) struct Wide {
+pub(crate) struct WideTransform {
     len: usize,
     inverse: bool,
     /// The roots of the first pass: a block for each group of sixteen neighbours and each output
     /// but the first.
     first: Vec<f32>,
-    passes: Vec<Pass>,
+    passes: Vec<FourierPass>,
 }
 
-struct Pass {
+struct FourierPass {
     radix: usize,
     /// The real and imaginary part of a root, for each group of the pass's butterflies and each of
     /// their outputs but the first.
     roots: Vec<f32>,
 }
 
-impl Wide {
+impl WideTransform {
     /// A plan. `None` if the CPU lacks the instructions or the length is out of range.
-    pub(crate) fn new(len: usize, inverse: bool) -> Option<Wide> {
+    pub(crate) fn new(len: usize, inverse: bool) -> Option<WideTransform> {
         let can = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512dq");
         if !can || !len.is_power_of_two() || !(LEN_MIN..=LEN_MAX).contains(&len) {
             return None;
@@ -63,10 +63,10 @@ impl Wide {
             // Two passes of radix 4 are better than one of radix 8 and one of radix 2.
             let radix = if left == 16 { 4 } else { left.min(8) };
             let groups = (0..left / radix).flat_map(|group| (1..radix).map(move |output| group * output));
-            passes.push(Pass { radix, roots: groups.flat_map(|power| root(left, power)).collect() });
+            passes.push(FourierPass { radix, roots: groups.flat_map(|power| root(left, power)).collect() });
             left /= radix;
         }
-        Some(Wide { len, inverse, first, passes })
+        Some(WideTransform { len, inverse, first, passes })
     }
 
     /// Transforms one line from `input` to `output`, which may be the same memory. Meanwhile the
@@ -76,7 +76,7 @@ impl Wide {
     /// The CPU has AVX-512 F and DQ. `input` is valid for reads of `len` complex numbers, `output`
     /// for writes of as many, and `scratch` for reads and writes of twice as many.
     #[target_feature(enable = "avx512f,avx512dq")]
-    unsafe fn line(&self, input: *const f32, output: *mut f32, scratch: *mut f32, after: Near) {
+    unsafe fn line(&self, input: *const f32, output: *mut f32, scratch: *mut f32, after: PrefetchRange) {
         // SAFETY: as the caller guarantees. Each half of the scratch memory, and the output, has a
         // block for every sixteen complex numbers.
         unsafe {
@@ -135,7 +135,7 @@ impl Wide {
     }
 }
 
-impl Pass {
+impl FourierPass {
     /// # Safety
     /// `from` is valid for reads of `RADIX · groups · blocks` blocks, and `to` for writes of as
     /// many.
@@ -146,7 +146,7 @@ impl Pass {
         blocks: usize,
         from: *const f32,
         to: *mut f32,
-        after: Near,
+        after: PrefetchRange,
     ) {
         for group in 0..groups {
             let roots = &self.roots[group * (RADIX - 1) * 2..(group + 1) * (RADIX - 1) * 2];
@@ -178,19 +178,19 @@ impl Pass {
     }
 }
 
-impl Length for Wide {
+impl Length for WideTransform {
     fn len(&self) -> usize {
         self.len
     }
 }
 
-impl Direction for Wide {
+impl Direction for WideTransform {
     fn fft_direction(&self) -> FftDirection {
         if self.inverse { FftDirection::Inverse } else { FftDirection::Forward }
     }
 }
 
-impl Wide {
+impl WideTransform {
     /// Number of complex numbers of scratch memory, including those needed to align it.
     fn scratch_len(&self) -> usize {
         2 * self.len + ALIGNED
@@ -203,7 +203,7 @@ impl Wide {
     }
 }
 
-impl Fft<f32> for Wide {
+impl Fft<f32> for WideTransform {
     fn process_with_scratch(&self, buffer: &mut [Complex<f32>], scratch: &mut [Complex<f32>]) {
         assert!(buffer.len().is_multiple_of(self.len), "whole lines of {} numbers, not {}", self.len, buffer.len());
         let scratch = self.aligned(scratch);
@@ -211,7 +211,7 @@ impl Fft<f32> for Wide {
             let line: *mut f32 = line.as_mut_ptr().cast();
             // SAFETY: a plan is only made if the CPU has the instructions; the line and the scratch
             // memory have the required lengths.
-            unsafe { self.line(line, line, scratch, Near::NOTHING) };
+            unsafe { self.line(line, line, scratch, PrefetchRange::NOTHING) };
         }
     }
 
@@ -237,9 +237,9 @@ impl Fft<f32> for Wide {
         while let (Some(line), Some(output)) = (lines.next(), outputs.next()) {
             let after = match (lines.peek(), outputs.peek()) {
                 (Some(line), Some(output)) if self.len <= NEAR_MAX => {
-                    Near { input: line.as_ptr().cast(), output: output.as_ptr().cast() }
+                    PrefetchRange { input: line.as_ptr().cast(), output: output.as_ptr().cast() }
                 }
-                _ => Near::NOTHING,
+                _ => PrefetchRange::NOTHING,
             };
             // SAFETY: as above.
             unsafe { self.line(line.as_ptr().cast(), output.as_mut_ptr().cast(), scratch, after) };
@@ -265,13 +265,13 @@ const NEAR_MAX: usize = 1024;
 /// The memory that will be read and written next. It is prefetched little by little, because many
 /// prefetches at once would wait for each other.
 #[derive(Clone, Copy)]
-struct Near {
+struct PrefetchRange {
     input: *const f32,
     output: *const f32,
 }
 
-impl Near {
-    const NOTHING: Near = Near { input: std::ptr::null(), output: std::ptr::null() };
+impl PrefetchRange {
+    const NOTHING: PrefetchRange = PrefetchRange { input: std::ptr::null(), output: std::ptr::null() };
 
     /// Prefetches as much memory as one butterfly covers: of the output during the last pass, of
     /// the input during the other passes.

@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, TryLockError, Weak};
 
 use panoply_core::buffer::{HOST_ALIGN_BYTES, HostBufferMut};
-use panoply_core::pool::{Pool, Source};
+use panoply_core::pool::{BlockSource, Pool};
 use panoply_core::{Error, MemoryStats, Result};
 
 /// Outputs of at least this size come from the pool. Below it the allocator reuses its own memory
@@ -53,7 +53,7 @@ impl HostMemory {
 
 struct HostPages;
 
-impl Source for HostPages {
+impl BlockSource for HostPages {
     type Block = Pages;
 
     fn allocate(&mut self, bytes: usize) -> Result<Pages> {

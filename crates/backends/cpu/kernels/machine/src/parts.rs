@@ -4,23 +4,23 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 /// A mutable slice whose disjoint ranges may be written from different threads at the same time.
-pub struct Parts<'a, T> {
+pub struct DisjointSlice<'a, T> {
     start: *mut T,
     len: usize,
     borrowed: PhantomData<&'a mut [T]>,
 }
 
-// SAFETY: `Parts` represents a `&mut [T]`. Its only accessors require the caller to keep ranges
+// SAFETY: `DisjointSlice` represents a `&mut [T]`. Its only accessors require the caller to keep ranges
 // disjoint, so sharing it between threads gives each thread its own elements, as sending `&mut [T]`
 // parts would.
-unsafe impl<T: Send> Sync for Parts<'_, T> {}
+unsafe impl<T: Send> Sync for DisjointSlice<'_, T> {}
 // SAFETY: as above; a `&mut [T]` of `Send` elements may be sent.
-unsafe impl<T: Send> Send for Parts<'_, T> {}
+unsafe impl<T: Send> Send for DisjointSlice<'_, T> {}
 
-impl<'a, T> Parts<'a, T> {
+impl<'a, T> DisjointSlice<'a, T> {
     /// Wraps the slice for as long as it is borrowed.
-    pub fn new(slice: &'a mut [T]) -> Parts<'a, T> {
-        Parts { start: slice.as_mut_ptr(), len: slice.len(), borrowed: PhantomData }
+    pub fn new(slice: &'a mut [T]) -> DisjointSlice<'a, T> {
+        DisjointSlice { start: slice.as_mut_ptr(), len: slice.len(), borrowed: PhantomData }
     }
 
     /// Borrows the elements of `range`. Panics if the range is not within the slice.

@@ -12,7 +12,7 @@ use bytemuck::Zeroable;
 use panoply_core::Error;
 
 /// The payload of the panic for a failed allocation.
-struct Exhausted {
+struct AllocationFailure {
     asked_bytes: u64,
 }
 
@@ -59,7 +59,7 @@ pub fn resize<T: Clone>(list: &mut Vec<T>, count: usize, value: T) {
 
 /// The op's error, if its kernel panicked because of a failed allocation.
 pub fn error_of(thrown: &(dyn Any + Send)) -> Option<Error> {
-    let Exhausted { asked_bytes: asked } = *thrown.downcast_ref::<Exhausted>()?;
+    let AllocationFailure { asked_bytes: asked } = *thrown.downcast_ref::<AllocationFailure>()?;
     Some(Error::OutOfMemory { place: "the host".to_owned(), asked, free: 0, largest: 0 })
 }
 
@@ -68,7 +68,7 @@ fn exhausted<T>(count: usize) -> ! {
     let asked_bytes = (count as u64).saturating_mul(size_of::<T>() as u64);
     // Skips the panic hook, which would print a message: a failed allocation is an error, not a
     // bug.
-    std::panic::resume_unwind(Box::new(Exhausted { asked_bytes }))
+    std::panic::resume_unwind(Box::new(AllocationFailure { asked_bytes }))
 }
 
 #[cfg(test)]

@@ -41,19 +41,19 @@ const STOP: u64 = u64::MAX;
 /// Threads that share the work of one op. Not `Sync`: one thread owns it and gives it one job at a
 /// time.
 pub struct Team {
-    shared: Arc<Shared>,
+    shared: Arc<SharedTeam>,
     helpers: Vec<JoinHandle<()>>,
     job_number: Cell<u32>,
     not_sync: PhantomData<Cell<()>>,
 }
 
-type Task<'a> = &'a (dyn Fn(usize) + Sync + 'a);
+type TaskFn<'a> = &'a (dyn Fn(usize) + Sync + 'a);
 
-struct Shared {
+struct SharedTeam {
     gate: AtomicU64,
     next: AtomicUsize,
     tasks: AtomicUsize,
-    job: UnsafeCell<Option<Task<'static>>>,
+    job: UnsafeCell<Option<TaskFn<'static>>>,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
     sleeping: Vec<AtomicBool>,
 }
@@ -61,9 +61,9 @@ struct Shared {
 // SAFETY: `job` is written by the owner only while the gate is closed and no helper is inside
 // (rules 2 and 3), and read by helpers only while they are inside; every other field is
 // synchronised by itself.
-unsafe impl Sync for Shared {}
+unsafe impl Sync for SharedTeam {}
 // SAFETY: the task pointer refers to a `Sync` closure, so it may be used from any thread.
-unsafe impl Send for Shared {}
+unsafe impl Send for SharedTeam {}
 
 impl Team {
     /// A team of `threads` threads, including the caller: at least 1 and at most [`THREADS_MAX`].
@@ -71,7 +71,7 @@ impl Team {
     /// the team is smaller.
     pub fn new(threads: usize) -> Team {
         let helpers_wanted = threads.clamp(1, THREADS_MAX) - 1;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedTeam {
             gate: AtomicU64::new(0),
             next: AtomicUsize::new(0),
             tasks: AtomicUsize::new(0),
@@ -137,13 +137,13 @@ impl Team {
         });
     }
 
-    fn open(&self, tasks: usize, task: Task<'_>) {
+    fn open(&self, tasks: usize, task: TaskFn<'_>) {
         let number = self.job_number.get().wrapping_add(1);
         self.job_number.set(number);
         // SAFETY: the gate is closed and empty (the previous `close` ensured it), so no helper
         // reads the cell. The lifetime is extended only until `close` returns, within the life of
         // the borrow (rule 3).
-        unsafe { *self.shared.job.get() = Some(std::mem::transmute::<Task<'_>, Task<'static>>(task)) };
+        unsafe { *self.shared.job.get() = Some(std::mem::transmute::<TaskFn<'_>, TaskFn<'static>>(task)) };
         self.shared.next.store(0, Ordering::Relaxed);
         self.shared.tasks.store(tasks, Ordering::Relaxed);
         self.shared.gate.store((u64::from(number) << 32) | OPEN, Ordering::Release);
@@ -186,9 +186,9 @@ impl Drop for Team {
     }
 }
 
-impl Shared {
+impl SharedTeam {
     /// Claims and runs tasks until none is left. Panics are stored for the owner.
-    fn work(&self, task: Task<'_>) {
+    fn work(&self, task: TaskFn<'_>) {
         let tasks = self.tasks.load(Ordering::Relaxed);
         let run = AssertUnwindSafe(|| {
             loop {

@@ -5,11 +5,11 @@ use panoply_core::{DType, Element, Shape, Tensor};
 
 use panoply_cpu_machine::simd::Simd;
 use panoply_cpu_machine::team::Team;
-use panoply_cpu_map::map::{Plan, PlanCache, execute};
+use panoply_cpu_map::map::{MapPlan, PlanCache, execute};
 
 fn run<T: Element>(program: &Program, inputs: &[&Tensor], shape: &[usize], simd: Simd, team: &Team) -> Vec<T> {
     let dtypes: Vec<DType> = inputs.iter().map(|input| input.dtype()).collect();
-    let plan = Plan::compile(program, &dtypes, simd).unwrap();
+    let plan = MapPlan::compile(program, &dtypes, simd).unwrap();
     let shape = Shape::new(shape).unwrap();
     // A vector of elements is aligned for them; a plain vector of bytes would not be.
     let mut output: Vec<T> = vec![T::zeroed(); shape.elements()];
@@ -83,7 +83,7 @@ fn numbers_become_bytes_in_one_call() {
             let whole = (Expr::input(0) / Expr::input(1)).round();
             let plain = whole.clone().clamp(f64::from(low), f64::from(high)).finish().unwrap();
             let shifted = (whole + Expr::input(2)).clamp(f64::from(low), f64::from(high)).finish().unwrap();
-            assert_eq!(Plan::compile(&shifted, &[DType::F32; 3], Simd::Scalar).unwrap().size().1, 1);
+            assert_eq!(MapPlan::compile(&shifted, &[DType::F32; 3], Simd::Scalar).unwrap().size().1, 1);
             for simd in Simd::available() {
                 let team = Team::single();
                 let made: [Vec<f32>; 2] = [
@@ -115,7 +115,7 @@ fn large_outputs_are_streamed_whole() {
     // An output that does not start on a cache line.
     let program = (Expr::input(0) + 1.0).finish().unwrap();
     for simd in Simd::available() {
-        let plan = Plan::compile(&program, &[DType::F32], simd).unwrap();
+        let plan = MapPlan::compile(&program, &[DType::F32], simd).unwrap();
         let mut output = vec![0.0_f32; len + 3];
         let bytes = bytemuck::cast_slice_mut(&mut output[3..]);
         execute(&plan, [&x].into_iter(), &Shape::new([len]).unwrap(), bytes, &Team::new(2)).unwrap();
@@ -196,14 +196,14 @@ fn a_wide_expression_takes_its_registers_from_the_heap() {
 fn registers_are_reused() {
     let x = Expr::input(0);
     let chain = (0..1000).fold(x.clone(), |value, _| (value + &x).abs());
-    let plan = Plan::compile(&chain.finish().unwrap(), &[DType::F32], Simd::Scalar).unwrap();
+    let plan = MapPlan::compile(&chain.finish().unwrap(), &[DType::F32], Simd::Scalar).unwrap();
     assert_eq!(plan.size().0, 2);
     let (x, y) = (Expr::input(0), Expr::input(1));
     let fused = (&x * 2.0 + &y).relu().finish().unwrap();
-    let plan = Plan::compile(&fused, &[DType::F32, DType::F32], Simd::Scalar).unwrap();
+    let plan = MapPlan::compile(&fused, &[DType::F32, DType::F32], Simd::Scalar).unwrap();
     assert_eq!(plan.size(), (1, 1), "the constant's register, and one call");
     let add = (Expr::input(0) + Expr::input(1)).finish().unwrap();
-    let plan = Plan::compile(&add, &[DType::F32, DType::F32], Simd::Scalar).unwrap();
+    let plan = MapPlan::compile(&add, &[DType::F32, DType::F32], Simd::Scalar).unwrap();
     assert_eq!(plan.size(), (0, 1));
 }
 
@@ -221,7 +221,7 @@ fn plans_are_found_again() {
 #[test]
 fn wrong_inputs_are_refused() {
     let program = (Expr::input(0) + 1.0).finish().unwrap();
-    let plan = Plan::compile(&program, &[DType::F32], Simd::Scalar).unwrap();
+    let plan = MapPlan::compile(&program, &[DType::F32], Simd::Scalar).unwrap();
     let shape = Shape::new([4]).unwrap();
     let (x, team) = (ramp(4, 1.0), Team::single());
     let mut output = [0_u8; 16];
@@ -242,7 +242,7 @@ fn a_hard_swish_is_one_call() {
     let plain = |x: f32| x * (x * (1.0_f32 / 6.0) + 0.5).clamp(0.0, 1.0);
     for swish in [&x * inside(&x), inside(&x) * &x] {
         let program = swish.finish().unwrap();
-        let plan = Plan::compile(&program, &[DType::F32], Simd::Scalar).unwrap();
+        let plan = MapPlan::compile(&program, &[DType::F32], Simd::Scalar).unwrap();
         assert_eq!(plan.size(), (0, 1));
         for simd in Simd::available() {
             let got: Vec<f32> = run(&program, &[&input], &[3001], simd, &Team::new(2));

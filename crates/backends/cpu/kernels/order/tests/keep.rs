@@ -1,6 +1,6 @@
 //! The list of the best keys.
 
-use panoply_cpu_order::topk::keep::Keeper;
+use panoply_cpu_order::topk::keep::SmallestKeys;
 
 #[test]
 fn keeps_the_smallest_for_every_k() {
@@ -14,7 +14,7 @@ fn keeps_the_smallest_for_every_k() {
     let mut sorted = keys.clone();
     sorted.sort_unstable();
     for k in [0, 1, 2, 10, 64, 65, 500, 2999, 3000, 4000] {
-        let mut keeper = Keeper::new(k, keys.len());
+        let mut keeper = SmallestKeys::new(k, keys.len());
         for key in &keys {
             let before = keeper.bound();
             assert_eq!(keeper.offer(*key), keeper.bound() < before);
@@ -26,7 +26,7 @@ fn keeps_the_smallest_for_every_k() {
 #[test]
 fn absorbing_is_like_having_seen_both() {
     for k in [3, 100] {
-        let (mut left, mut right) = (Keeper::<u64>::new(k, 400), Keeper::new(k, 400));
+        let (mut left, mut right) = (SmallestKeys::<u64>::new(k, 400), SmallestKeys::new(k, 400));
         (0..400).for_each(|key| _ = left.offer(key * 2));
         (0..400).rev().for_each(|key| _ = right.offer(key * 2 + 1));
         left.absorb(&right);

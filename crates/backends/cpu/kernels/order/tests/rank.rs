@@ -1,7 +1,7 @@
 //! Ranks of elements.
 
 use panoply_core::dtype::{bf16, f16};
-use panoply_cpu_order::topk::order::{Ranked, f32_of_rank};
+use panoply_cpu_order::topk::order::{RankedElement, f32_of_rank};
 
 #[test]
 fn ranks_follow_the_numbers() {

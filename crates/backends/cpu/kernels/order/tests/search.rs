@@ -7,48 +7,48 @@ use panoply_cpu_machine::team::Team;
 use panoply_cpu_order::search::*;
 
 #[derive(Clone)]
-enum Owned {
+enum OwnedRows {
     F32(Vec<f32>),
     F16(Vec<f16>),
     BF16(Vec<bf16>),
     I8(Vec<i8>),
 }
 
-impl Owned {
-    fn of(kind: usize, values: &[f32]) -> Owned {
+impl OwnedRows {
+    fn of(kind: usize, values: &[f32]) -> OwnedRows {
         match kind {
-            0 => Owned::F32(values.to_vec()),
-            1 => Owned::F16(values.iter().map(|value| f16::from_f32(*value)).collect()),
-            2 => Owned::BF16(values.iter().map(|value| bf16::from_f32(*value)).collect()),
-            _ => Owned::I8(values.iter().map(|value| (*value * 60.0) as i8).collect()),
+            0 => OwnedRows::F32(values.to_vec()),
+            1 => OwnedRows::F16(values.iter().map(|value| f16::from_f32(*value)).collect()),
+            2 => OwnedRows::BF16(values.iter().map(|value| bf16::from_f32(*value)).collect()),
+            _ => OwnedRows::I8(values.iter().map(|value| (*value * 60.0) as i8).collect()),
         }
     }
 
     fn view(&self) -> Vectors<'_> {
         match self {
-            Owned::F32(values) => Vectors::F32(values),
-            Owned::F16(values) => Vectors::F16(values),
-            Owned::BF16(values) => Vectors::BF16(values),
-            Owned::I8(values) => Vectors::I8(values),
+            OwnedRows::F32(values) => Vectors::F32(values),
+            OwnedRows::F16(values) => Vectors::F16(values),
+            OwnedRows::BF16(values) => Vectors::BF16(values),
+            OwnedRows::I8(values) => Vectors::I8(values),
         }
     }
 
     /// `count` elements from `start` on, which need not be aligned for vectors.
     fn view_from(&self, start: usize, count: usize) -> Vectors<'_> {
         match self {
-            Owned::F32(values) => Vectors::F32(&values[start..][..count]),
-            Owned::F16(values) => Vectors::F16(&values[start..][..count]),
-            Owned::BF16(values) => Vectors::BF16(&values[start..][..count]),
-            Owned::I8(values) => Vectors::I8(&values[start..][..count]),
+            OwnedRows::F32(values) => Vectors::F32(&values[start..][..count]),
+            OwnedRows::F16(values) => Vectors::F16(&values[start..][..count]),
+            OwnedRows::BF16(values) => Vectors::BF16(&values[start..][..count]),
+            OwnedRows::I8(values) => Vectors::I8(&values[start..][..count]),
         }
     }
 
     fn widened(&self) -> Vec<f64> {
         match self {
-            Owned::F32(values) => values.iter().map(|value| f64::from(*value)).collect(),
-            Owned::F16(values) => values.iter().map(|value| value.to_f64()).collect(),
-            Owned::BF16(values) => values.iter().map(|value| value.to_f64()).collect(),
-            Owned::I8(values) => values.iter().map(|value| f64::from(*value)).collect(),
+            OwnedRows::F32(values) => values.iter().map(|value| f64::from(*value)).collect(),
+            OwnedRows::F16(values) => values.iter().map(|value| value.to_f64()).collect(),
+            OwnedRows::BF16(values) => values.iter().map(|value| value.to_f64()).collect(),
+            OwnedRows::I8(values) => values.iter().map(|value| f64::from(*value)).collect(),
         }
     }
 }
@@ -77,7 +77,7 @@ fn score(metric: Metric, row: &[f64], query: &[f64]) -> f64 {
 
 /// Checks a result independently of the rounding of close scores: each score is right, the order is
 /// right, and no omitted row is clearly better than the last returned one.
-fn check(input: &SearchInput<'_>, rows: &Owned, queries: &Owned, ids: &[u32], scores: &[f32], name: &str) {
+fn check(input: &SearchInput<'_>, rows: &OwnedRows, queries: &OwnedRows, ids: &[u32], scores: &[f32], name: &str) {
     let (rows, queries) = (rows.widened(), queries.widened());
     let passes = |row: usize| input.filter.is_none_or(|words| words[row / 32] >> (row % 32) & 1 == 1);
     let passing = (0..input.row_count).filter(|row| passes(*row)).count();
@@ -125,8 +125,8 @@ fn every_type_metric_and_level_finds_the_nearest() {
     let shapes = [(1, 1, 1, 1), (5, 3, 2, 7), (97, 17, 9, 3), (301, 40, 33, 10), (1009, 64, 17, 5), (700, 131, 64, 70)];
     for (kind, query_kind) in [(0, 0), (1, 1), (2, 2), (3, 3), (1, 0), (2, 0), (3, 0)] {
         for (row_count, dim, query_count, k) in shapes {
-            let rows = Owned::of(kind, &random(row_count * dim, 1));
-            let queries = Owned::of(query_kind, &random(query_count * dim, 2));
+            let rows = OwnedRows::of(kind, &random(row_count * dim, 1));
+            let queries = OwnedRows::of(query_kind, &random(query_count * dim, 2));
             for metric in METRICS {
                 for simd in Simd::available() {
                     for team in &teams {
@@ -178,7 +178,8 @@ fn odd_dimensions_offsets_and_numbers_score_as_plain_loops_do() {
         }
         values[offset + 10 * dim..offset + 11 * dim].iter_mut().for_each(|value| *value *= 1.0e-6);
         for (kind, query_kind) in [(0, 0), (1, 1), (2, 2), (3, 3), (1, 0), (2, 0), (3, 0)] {
-            let (rows, queries) = (Owned::of(kind, &values), Owned::of(query_kind, &random(8 + query_count * dim, 9)));
+            let (rows, queries) =
+                (OwnedRows::of(kind, &values), OwnedRows::of(query_kind, &random(8 + query_count * dim, 9)));
             let (row_values, query_values) = (&rows.widened()[offset..], &queries.widened()[8 - offset..]);
             for metric in METRICS {
                 for simd in Simd::available() {
@@ -229,9 +230,9 @@ fn every_number_of_queries_is_right() {
     let (row_count, dim, k) = (130, 35, 4);
     let team = Team::new(2);
     for kind in [0, 3] {
-        let rows = Owned::of(kind, &random(row_count * dim, 3));
+        let rows = OwnedRows::of(kind, &random(row_count * dim, 3));
         for query_count in 1..=70 {
-            let queries = Owned::of(kind, &random(query_count * dim, 4));
+            let queries = OwnedRows::of(kind, &random(query_count * dim, 4));
             for metric in METRICS {
                 for simd in Simd::available() {
                     let input = SearchInput {
@@ -262,14 +263,14 @@ fn filters_and_given_norms_are_obeyed() {
     let dense: Vec<u32> = (0..words).map(|word| !(1 << (word % 32))).collect();
     for filter in [sparse, dense, vec![0; words], vec![u32::MAX; words + 2]] {
         for kind in [0, 2, 3] {
-            let rows = Owned::of(kind, &random(row_count * dim, 5));
+            let rows = OwnedRows::of(kind, &random(row_count * dim, 5));
             let norms: Vec<f32> = rows
                 .widened()
                 .chunks(dim)
                 .map(|row| row.iter().map(|value| value * value).sum::<f64>().sqrt() as f32)
                 .collect();
             for query_count in [1, 20, 40] {
-                let queries = Owned::of(kind, &random(query_count * dim, 6));
+                let queries = OwnedRows::of(kind, &random(query_count * dim, 6));
                 for (metric, row_norms) in
                     METRICS.map(|metric| (metric, None)).into_iter().chain([(Metric::Cosine, Some(&norms[..]))])
                 {
@@ -401,8 +402,8 @@ fn empty_inputs_give_empty_or_missing_answers() {
 #[test]
 fn many_queries_over_few_rows_are_shared_out() {
     let (row_count, dim, query_count) = (30, 8, 1100);
-    let rows = Owned::of(0, &random(row_count * dim, 9));
-    let queries = Owned::of(0, &random(query_count * dim, 10));
+    let rows = OwnedRows::of(0, &random(row_count * dim, 9));
+    let queries = OwnedRows::of(0, &random(query_count * dim, 10));
     let input = SearchInput {
         rows: rows.view(),
         queries: queries.view(),

@@ -15,12 +15,12 @@ fn bits(count: usize) -> impl Iterator<Item = u64> {
     })
 }
 
-fn compare<T: Ranked>(a: T, b: T, as_f64: impl Fn(T) -> f64) -> std::cmp::Ordering {
+fn compare<T: RankedElement>(a: T, b: T, as_f64: impl Fn(T) -> f64) -> std::cmp::Ordering {
     let (a, b) = (as_f64(a), as_f64(b));
     a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
 }
 
-fn check<T: Ranked>(make: impl Fn(u64) -> T, as_f64: impl Fn(T) -> f64 + Copy) {
+fn check<T: RankedElement>(make: impl Fn(u64) -> T, as_f64: impl Fn(T) -> f64 + Copy) {
     let teams = [Team::single(), Team::new(2)];
     let shapes = [(1, 1, 1, 1), (3, 5, 1, 2), (7, 300, 1, 3), (1, 70_000, 1, 100), (2, 41, 19, 41), (1, 900, 33, 70)];
     for (outer, len, inner, k) in shapes {

@@ -61,7 +61,7 @@ fn avx2(gates: Gates, sums: &Sums<'_>, hidden: &mut [f32], cells: &mut [f32]) {
 
 /// Number of units computed at a time.
 const BLOCK: usize = 16;
-type Block = [f32; BLOCK];
+type GateBlock = [f32; BLOCK];
 
 #[inline(always)]
 fn plain<const FUSED: bool>(gates: Gates, sums: &Sums<'_>, hidden: &mut [f32], cells: &mut [f32]) {
@@ -87,15 +87,15 @@ fn plain<const FUSED: bool>(gates: Gates, sums: &Sums<'_>, hidden: &mut [f32], c
 
 /// A block of numbers, padded with zeros.
 #[inline(always)]
-fn block_of(part: &[f32]) -> Block {
-    match <&Block>::try_from(part) {
+fn block_of(part: &[f32]) -> GateBlock {
+    match <&GateBlock>::try_from(part) {
         Ok(whole) => *whole,
         Err(_) => std::array::from_fn(|at| part.get(at).copied().unwrap_or(0.0)),
     }
 }
 
 #[inline(always)]
-fn each(x: &Block, function: impl Fn(f32) -> f32) -> Block {
+fn each(x: &GateBlock, function: impl Fn(f32) -> f32) -> GateBlock {
     let mut made = *x;
     for value in &mut made {
         *value = function(*value);
@@ -104,7 +104,7 @@ fn each(x: &Block, function: impl Fn(f32) -> f32) -> Block {
 }
 
 #[inline(always)]
-fn add(a: &Block, b: &Block) -> Block {
+fn add(a: &GateBlock, b: &GateBlock) -> GateBlock {
     let mut made = *a;
     for (value, other) in made.iter_mut().zip(b) {
         *value += other;
@@ -114,7 +114,7 @@ fn add(a: &Block, b: &Block) -> Block {
 
 /// The new hidden units and cells.
 #[inline(always)]
-fn lstm<const FUSED: bool>([input, output, forget, cell]: [Block; 4], old: &Block) -> (Block, Block) {
+fn lstm<const FUSED: bool>([input, output, forget, cell]: [GateBlock; 4], old: &GateBlock) -> (GateBlock, GateBlock) {
     let (mut hidden, mut cells) = ([0.0; BLOCK], [0.0; BLOCK]);
     for unit in 0..BLOCK {
         let kept = sigmoid::<FUSED>(forget[unit]) * old[unit];
@@ -125,7 +125,12 @@ fn lstm<const FUSED: bool>([input, output, forget, cell]: [Block; 4], old: &Bloc
 }
 
 #[inline(always)]
-fn gru<const FUSED: bool>([update, reset]: [Block; 2], input: &Block, state: &Block, old: &Block) -> Block {
+fn gru<const FUSED: bool>(
+    [update, reset]: [GateBlock; 2],
+    input: &GateBlock,
+    state: &GateBlock,
+    old: &GateBlock,
+) -> GateBlock {
     let mut hidden = [0.0; BLOCK];
     for unit in 0..BLOCK {
         let kept = sigmoid::<FUSED>(update[unit]);

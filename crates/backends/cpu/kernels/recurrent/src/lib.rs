@@ -11,4 +11,4 @@ mod product;
 mod steps;
 
 pub use gates::Gates;
-pub use steps::{Given, Layer, Made};
+pub use steps::{Layer, RunInputs, RunOutputs};

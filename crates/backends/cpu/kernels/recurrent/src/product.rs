@@ -36,15 +36,15 @@ impl Level {
 /// A cache line of numbers.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
-struct Line([f32; LANES]);
+struct CacheLine([f32; LANES]);
 
 /// A matrix, and a row that is added to each row of a product with it. Stored as panels of
 /// [`WIDTH`] columns, each in row-major order, the last one padded with zeros.
 pub(crate) struct Panels {
     depth: usize,
     columns: usize,
-    lines: Vec<Line>,
-    summands: Vec<Line>,
+    lines: Vec<CacheLine>,
+    summands: Vec<CacheLine>,
 }
 
 impl Panels {
@@ -53,14 +53,14 @@ impl Panels {
     pub(crate) fn new(matrix: &[f32], summands: &[f32], depth: usize) -> Panels {
         let columns = summands.len();
         let panels = columns.div_ceil(WIDTH);
-        let mut lines = vec![Line([0.0; LANES]); panels * depth * 4];
+        let mut lines = vec![CacheLine([0.0; LANES]); panels * depth * 4];
         for (column, values) in matrix.chunks_exact(depth.max(1)).take(columns).enumerate() {
             let (panel, at) = (column / WIDTH, column % WIDTH);
             for (row, value) in values.iter().enumerate() {
                 lines[(panel * depth + row) * 4 + at / LANES].0[at % LANES] = *value;
             }
         }
-        let mut padded = vec![Line([0.0; LANES]); panels * 4];
+        let mut padded = vec![CacheLine([0.0; LANES]); panels * 4];
         for (column, value) in summands.iter().enumerate() {
             padded[column / LANES].0[column % LANES] = *value;
         }
@@ -98,7 +98,13 @@ impl Panels {
 }
 
 /// A panel's part of one row of the product, or of four rows.
-fn block(level: Level, panel: (&[Line], &[Line]), x: &[f32], y: &mut [f32], (stride, column): (usize, usize)) {
+fn block(
+    level: Level,
+    panel: (&[CacheLine], &[CacheLine]),
+    x: &[f32],
+    y: &mut [f32],
+    (stride, column): (usize, usize),
+) {
     let _ = (level, stride);
     #[cfg(target_arch = "x86_64")]
     match level {
@@ -122,8 +128,8 @@ fn block(level: Level, panel: (&[Line], &[Line]), x: &[f32], y: &mut [f32], (str
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
-fn one_avx512((lines, summands): (&[Line], &[Line]), x: &[f32], y: &mut [f32]) {
-    let load = |line: &Line| {
+fn one_avx512((lines, summands): (&[CacheLine], &[CacheLine]), x: &[f32], y: &mut [f32]) {
+    let load = |line: &CacheLine| {
         // SAFETY: a line has as many numbers as a vector, and is aligned to the vector's size.
         unsafe { _mm512_load_ps(line.0.as_ptr()) }
     };
@@ -153,8 +159,13 @@ fn one_avx512((lines, summands): (&[Line], &[Line]), x: &[f32], y: &mut [f32]) {
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
-fn four_avx512((lines, summands): (&[Line], &[Line]), x: &[f32], y: &mut [f32], (stride, column): (usize, usize)) {
-    let load = |line: &Line| {
+fn four_avx512(
+    (lines, summands): (&[CacheLine], &[CacheLine]),
+    x: &[f32],
+    y: &mut [f32],
+    (stride, column): (usize, usize),
+) {
+    let load = |line: &CacheLine| {
         // SAFETY: a line has as many numbers as a vector, and is aligned to the vector's size.
         unsafe { _mm512_load_ps(line.0.as_ptr()) }
     };
@@ -182,8 +193,8 @@ fn four_avx512((lines, summands): (&[Line], &[Line]), x: &[f32], y: &mut [f32], 
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
-fn one_avx2((lines, summands): (&[Line], &[Line]), x: &[f32], y: &mut [f32]) {
-    let load = |lines: &[Line], part: usize| {
+fn one_avx2((lines, summands): (&[CacheLine], &[CacheLine]), x: &[f32], y: &mut [f32]) {
+    let load = |lines: &[CacheLine], part: usize| {
         // SAFETY: half a line has as many numbers as a vector, and is aligned to the vector's size.
         unsafe { _mm256_load_ps(lines[part / 2].0[part % 2 * 8..][..8].as_ptr()) }
     };

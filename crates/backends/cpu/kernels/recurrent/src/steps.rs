@@ -40,19 +40,19 @@ pub struct Layer {
 }
 
 struct Direction {
-    parts: Vec<Part>,
+    parts: Vec<UnitRange>,
     /// Whether steps run backwards.
     is_reversed: bool,
 }
 
 /// A range of units and their weights of the state.
-struct Part {
+struct UnitRange {
     units: Range<usize>,
     panels: Panels,
 }
 
 /// The inputs of a run. Missing states are zeros.
-pub struct Given<'a> {
+pub struct RunInputs<'a> {
     /// Products of the weights with the input plus biases, ordered by steps, rows, directions,
     /// gates and units.
     pub sums: &'a [f32],
@@ -64,7 +64,7 @@ pub struct Given<'a> {
 
 /// The outputs of a run: all hidden states if they are wanted, the last states, and the cells. The
 /// last two hold the initial values at the start.
-pub struct Made<'a> {
+pub struct RunOutputs<'a> {
     /// Ordered by steps, directions, rows and units.
     pub all: Option<&'a mut [f32]>,
     /// Ordered by directions, rows and units.
@@ -74,14 +74,14 @@ pub struct Made<'a> {
 }
 
 /// One direction of some rows.
-struct Task {
-    rows: Rows,
+struct DirectionTask {
+    rows: RowRange,
     /// One share for each part of the direction.
     shares: Vec<Share>,
 }
 
 #[derive(Clone, Copy)]
-struct Rows {
+struct RowRange {
     direction: usize,
     first: usize,
     count: usize,
@@ -126,7 +126,7 @@ impl Layer {
                 matrix.extend_from_slice(&weights[start * hidden..][..len * hidden]);
                 summands.extend_from_slice(&biases[start..][..len]);
             }
-            Part { units, panels: Panels::new(&matrix, &summands, hidden) }
+            UnitRange { units, panels: Panels::new(&matrix, &summands, hidden) }
         };
         let size = hidden.div_ceil(parts.max(1)).next_multiple_of(UNITS).max(1);
         let direction = |(place, reversed): (usize, &bool)| {
@@ -139,7 +139,7 @@ impl Layer {
     }
 
     /// Runs all steps.
-    pub fn run(&self, given: &Given<'_>, made: &mut Made<'_>) {
+    pub fn run(&self, given: &RunInputs<'_>, made: &mut RunOutputs<'_>) {
         let mut tasks = self.tasks(given);
         let products = self.steps * self.gates.count() * self.hidden * self.hidden;
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -170,15 +170,15 @@ impl Layer {
         self.directions.iter().any(|direction| direction.parts.len() > 1)
     }
 
-    fn tasks(&self, given: &Given<'_>) -> Vec<Task> {
+    fn tasks(&self, given: &RunInputs<'_>) -> Vec<DirectionTask> {
         let (batch, hidden) = (self.lengths.len(), self.hidden);
         let is_cut = batch >= 2 * ROWS && !self.has_parts();
         let size = if is_cut { batch.div_ceil(2).next_multiple_of(ROWS) } else { batch };
         let mut tasks = Vec::new();
         for (direction, Direction { parts, .. }) in self.directions.iter().enumerate() {
             for first in (0..batch).step_by(size.max(1)) {
-                let rows = Rows { direction, first, count: size.min(batch - first) };
-                let share = |part: &Part| {
+                let rows = RowRange { direction, first, count: size.min(batch - first) };
+                let share = |part: &UnitRange| {
                     let units = part.units.clone();
                     let taken = |of: Option<&[f32]>| match of {
                         Some(values) => {
@@ -191,19 +191,19 @@ impl Layer {
                     let all = vec![0.0; self.steps * rows.count * units.len()];
                     Share { hidden: taken(given.hidden), cells, all }
                 };
-                tasks.push(Task { rows, shares: parts.iter().map(share).collect() });
+                tasks.push(DirectionTask { rows, shares: parts.iter().map(share).collect() });
             }
         }
         tasks
     }
 
     /// The number of steps of the longest of some rows.
-    fn steps_of(&self, rows: Rows) -> usize {
+    fn steps_of(&self, rows: RowRange) -> usize {
         self.lengths[rows.first..][..rows.count].iter().copied().max().unwrap_or(0)
     }
 
     /// Runs all steps of a direction in one part.
-    fn go_through(&self, sums: &[f32], task: &mut Task) {
+    fn go_through(&self, sums: &[f32], task: &mut DirectionTask) {
         let Direction { parts, .. } = &self.directions[task.rows.direction];
         for (part, share) in parts.iter().zip(&mut task.shares) {
             let mut products = vec![0.0; task.rows.count * part.panels.stride()];
@@ -216,19 +216,19 @@ impl Layer {
 
     /// Runs all steps of a direction in several parts, each on its own thread if there are enough
     /// threads.
-    fn go_together(&self, sums: &[f32], task: &mut Task, threads: usize) {
+    fn go_together(&self, sums: &[f32], task: &mut DirectionTask, threads: usize) {
         let (rows, parts) = (task.rows, &self.directions[task.rows.direction].parts);
         let states = States::new(rows.count, self.hidden);
         parts.iter().zip(&task.shares).for_each(|(part, share)| states.put(0, part, share));
         let threads = threads.min(parts.len());
         let shares: Vec<_> = parts.iter().zip(&mut task.shares).map(|pair| Mutex::new(Some(pair))).collect();
-        let (meeting, members) = (Meeting::default(), AtomicUsize::new(0));
+        let (meeting, members) = (StepBarrier::default(), AtomicUsize::new(0));
         let work = |number: usize| {
             let _guard = BreakOnPanic(&meeting);
             let count = meeting.wait_for_members(&members);
             let own = shares.iter().skip(number).step_by(count);
             let own = own.filter_map(|share| share.lock().unwrap_or_else(PoisonError::into_inner).take());
-            let mut own: Vec<(&Part, &mut Share)> = own.collect();
+            let mut own: Vec<(&UnitRange, &mut Share)> = own.collect();
             let (mut state, mut products) = (vec![0.0; rows.count * self.hidden], Vec::new());
             for at in 0..self.steps_of(rows) {
                 states.get(at, &mut state);
@@ -255,7 +255,14 @@ impl Layer {
     }
 
     /// Updates a part's units by one step.
-    fn advance(&self, sums: &[f32], rows: Rows, part: &Part, (products, at): (&[f32], usize), share: &mut Share) {
+    fn advance(
+        &self,
+        sums: &[f32],
+        rows: RowRange,
+        part: &UnitRange,
+        (products, at): (&[f32], usize),
+        share: &mut Share,
+    ) {
         let (hidden, units, stride) = (self.hidden, part.units.len(), part.panels.stride());
         let (width, directions) = (self.gates.count() * hidden, self.directions.len());
         let lengths = &self.lengths[rows.first..][..rows.count];
@@ -272,7 +279,7 @@ impl Layer {
         }
     }
 
-    fn gather(&self, task: &Task, made: &mut Made<'_>) {
+    fn gather(&self, task: &DirectionTask, made: &mut RunOutputs<'_>) {
         let (batch, hidden, rows) = (self.lengths.len(), self.hidden, task.rows);
         let first = rows.direction * batch + rows.first;
         for (part, share) in self.directions[rows.direction].parts.iter().zip(&task.shares) {
@@ -324,7 +331,7 @@ impl States {
         States { both: [zeros(), zeros()], hidden }
     }
 
-    fn put(&self, at: usize, part: &Part, share: &Share) {
+    fn put(&self, at: usize, part: &UnitRange, share: &Share) {
         let rows = share.hidden.chunks_exact(part.units.len().max(1));
         for (row, target) in rows.zip(self.both[at % 2].chunks_exact(self.hidden.max(1))) {
             let places = target[part.units.clone()].iter().zip(row);
@@ -340,12 +347,12 @@ impl States {
 
 /// A barrier at which threads wait for each other after each step.
 #[derive(Default)]
-struct Meeting {
+struct StepBarrier {
     arrived: AtomicUsize,
     is_broken: AtomicBool,
 }
 
-impl Meeting {
+impl StepBarrier {
     /// Waits until there were `all` arrivals since the start, and makes the other threads' writes
     /// visible. Returns `false` if a thread panicked.
     fn meet(&self, all: usize) -> bool {
@@ -373,7 +380,7 @@ impl Meeting {
 }
 
 /// Releases the waiting threads if a thread panics.
-struct BreakOnPanic<'a>(&'a Meeting);
+struct BreakOnPanic<'a>(&'a StepBarrier);
 
 impl Drop for BreakOnPanic<'_> {
     fn drop(&mut self) {
@@ -395,8 +402,8 @@ mod tests {
     fn made(layer: &Layer, sums: &[f32], state: &[f32]) -> [Vec<f32>; 3] {
         let len = layer.directions.len() * layer.lengths.len() * layer.hidden;
         let (mut all, mut last, mut cells) = (vec![0.0; layer.steps * len], vec![0.0; len], vec![0.0; len]);
-        let given = Given { sums, hidden: Some(state), cells: Some(state) };
-        layer.run(&given, &mut Made { all: Some(&mut all), last: &mut last, cells: &mut cells });
+        let given = RunInputs { sums, hidden: Some(state), cells: Some(state) };
+        layer.run(&given, &mut RunOutputs { all: Some(&mut all), last: &mut last, cells: &mut cells });
         [all, last, cells]
     }
 
@@ -434,7 +441,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_panics_does_not_keep_the_others() {
-        let meeting = Meeting::default();
+        let meeting = StepBarrier::default();
         std::thread::scope(|scope| {
             let panics = scope.spawn(|| {
                 let _guard = BreakOnPanic(&meeting);

@@ -127,7 +127,7 @@ fn complex_sums_add_the_parts() {
     assert_eq!(out, [Complex64::new(10.0, -5.0), Complex64::new(35.0, -5.0)]);
 }
 
-fn check_extremes<T: Ordered + PartialOrd>(make: impl Fn(f64) -> T) {
+fn check_extremes<T: OrderedElement + PartialOrd>(make: impl Fn(f64) -> T) {
     for (outer, axis, inner) in SHAPES {
         let extents = Extents { outer, axis, inner };
         let input: Vec<T> = random(extents.elements()).map(&make).collect();

@@ -152,16 +152,16 @@ mod tests {
 
     #[test]
     fn pieces_together_have_the_check_of_the_whole() {
-        use crate::threads::tests::Scoped;
+        use crate::threads::tests::ScopedThreads;
         let lens = [0, 1, PIECE_BYTES_MIN, 2 * PIECE_BYTES_MIN - 1, 2 * PIECE_BYTES_MIN, 1 << 20, 777_777, 1_048_577];
         let bytes: Vec<u8> = (0..1_048_577_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
         for kind in Checksum::ALL {
             for len in lens {
                 for threads in [1, 2, 3, 7] {
                     let messages = [&bytes[..len], &[], &bytes[len / 2..], &bytes[..len / 3]];
-                    let got = crc_of_few(kind, &messages, &Scoped(threads));
+                    let got = crc_of_few(kind, &messages, &ScopedThreads(threads));
                     assert_eq!(got, messages.map(|message| crc(kind, message)), "{kind:?} {len} {threads}");
-                    assert_eq!(crc_of_few(kind, &messages[..1], &Scoped(threads)), got[..1]);
+                    assert_eq!(crc_of_few(kind, &messages[..1], &ScopedThreads(threads)), got[..1]);
                 }
             }
             // Every cut of a short message, including those with an empty part.

@@ -128,7 +128,7 @@ fn inverse(field: &Field, mut matrix: Vec<Vec<u8>>) -> Option<Vec<Vec<u8>>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::threads::tests::Scoped;
+    use crate::threads::tests::ScopedThreads;
 
     #[test]
     fn any_shards_give_the_others_back() {
@@ -139,7 +139,7 @@ mod tests {
             let mut parity = vec![vec![0; len]; m];
             let sources: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
             let mut outputs: Vec<&mut [u8]> = parity.iter_mut().map(Vec::as_mut_slice).collect();
-            Weights::parity(Level::best(), k, m).unwrap().apply(&Scoped(2), &sources, &mut outputs);
+            Weights::parity(Level::best(), k, m).unwrap().apply(&ScopedThreads(2), &sources, &mut outputs);
             let all: Vec<&[u8]> = data.iter().chain(&parity).map(Vec::as_slice).collect();
             for first in 0..k + m {
                 let missing: Vec<usize> = (0..m).map(|step| (first + step * 2) % (k + m)).collect();
@@ -151,7 +151,7 @@ mod tests {
                 let mut back = vec![vec![0; len]; distinct.len()];
                 let mut outputs: Vec<&mut [u8]> = back.iter_mut().map(Vec::as_mut_slice).collect();
                 let weights = Weights::rebuild(Level::best(), k, m, &distinct).unwrap();
-                weights.apply(&Scoped(3), &sources, &mut outputs);
+                weights.apply(&ScopedThreads(3), &sources, &mut outputs);
                 for (shard, back) in distinct.iter().zip(&back) {
                     assert_eq!(back, all[*shard]);
                 }

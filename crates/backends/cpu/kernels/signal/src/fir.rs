@@ -275,7 +275,7 @@ mod tests {
     use panoply_core::OneThread;
 
     use super::*;
-    use crate::threads::tests::Scoped;
+    use crate::threads::tests::ScopedThreads;
 
     fn numbers(count: usize, seed: u32) -> Vec<f32> {
         let mut state = seed;
@@ -321,7 +321,7 @@ mod tests {
             let (taps, input) = (numbers(77, 3), numbers(20_000, 4));
             let filter = Taps::new(level, &taps, 1);
             let (mut whole, mut pieces) = (vec![0.0; input.len()], vec![0.0; input.len()]);
-            filter.filter(&Scoped(3), &[], &input, &mut whole);
+            filter.filter(&ScopedThreads(3), &[], &input, &mut whole);
             let mut at = 0;
             for len in [1, 2, 75, 76, 77, 1000, 5000].into_iter().cycle() {
                 let end = input.len().min(at + len);

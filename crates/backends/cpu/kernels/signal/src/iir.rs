@@ -50,7 +50,7 @@ pub struct Sections {
 
 /// One line of samples: every `stride`-th number, starting at index `first`.
 #[derive(Clone, Copy, Debug)]
-struct Line {
+struct SampleLine {
     first: usize,
     stride: usize,
     len: usize,
@@ -111,11 +111,11 @@ impl Sections {
     /// Runs lines in parallel on one thread, as many as there are lanes.
     fn lines(&self, len: usize, step: usize, input: &[f32], output: &mut [f32], states: &mut [State]) {
         let count = input.len() / len;
-        let line = |index: usize| Line { first: index / step * len * step + index % step, stride: step, len };
+        let line = |index: usize| SampleLine { first: index / step * len * step + index % step, stride: step, len };
         let per_line = self.count();
         let mut first = 0;
         while first < count {
-            let lines: Vec<Line> = (first..count.min(first + LANES)).map(line).collect();
+            let lines: Vec<SampleLine> = (first..count.min(first + LANES)).map(line).collect();
             let states = &mut states[first * per_line..(first + lines.len()) * per_line];
             if lines.len() < LANES / 4 {
                 for (line, states) in lines.iter().zip(states.chunks_mut(per_line.max(1))) {
@@ -193,7 +193,7 @@ impl Sections {
             // A NaN or infinity is never forgotten, so later segments depend on all earlier ones.
             for number in 0..step {
                 let own = number * self.count()..(number + 1) * self.count();
-                self.one_by_one(Line { first: number, stride: step, len }, input, output, &mut states[own]);
+                self.one_by_one(SampleLine { first: number, stride: step, len }, input, output, &mut states[own]);
             }
             return;
         }
@@ -237,14 +237,14 @@ impl Sections {
         }
         // The remaining samples run one by one from the last segment's state.
         let mut last: Vec<State> = lanes.iter().map(|lane| [lane[0][LANES - 1], lane[1][LANES - 1]]).collect();
-        let rest = Line { first: LANES * segment * step + number, stride: step, len: len - LANES * segment };
+        let rest = SampleLine { first: LANES * segment * step + number, stride: step, len: len - LANES * segment };
         self.one_by_one(rest, &input[base..], output, &mut last);
         Some(last)
     }
 
     /// Runs one line sample by sample. The CPU overlaps the sections of successive samples by
     /// itself.
-    fn one_by_one(&self, line: Line, input: &[f32], output: &mut [f32], states: &mut [State]) {
+    fn one_by_one(&self, line: SampleLine, input: &[f32], output: &mut [f32], states: &mut [State]) {
         for at in 0..line.len {
             let place = line.first + at * line.stride;
             let mut value = f64::from(input[place]);
@@ -428,7 +428,7 @@ mod tests {
     use panoply_core::OneThread;
 
     use super::*;
-    use crate::threads::tests::Scoped;
+    use crate::threads::tests::ScopedThreads;
     use panoply_radio::design::{Band, Prototype, recursive};
 
     fn numbers(count: usize) -> Vec<f32> {
@@ -447,7 +447,12 @@ mod tests {
             for number in 0..step {
                 let mut states = vec![[0.0; 2]; sections.len()];
                 let filter = Sections::new(Level::PLAIN, sections);
-                filter.one_by_one(Line { first: first + number, stride: step, len }, input, &mut output, &mut states);
+                filter.one_by_one(
+                    SampleLine { first: first + number, stride: step, len },
+                    input,
+                    &mut output,
+                    &mut states,
+                );
             }
         }
         output
@@ -469,7 +474,7 @@ mod tests {
             {
                 let input = numbers(lines * len * step);
                 let expected = plain(&sections, len, step, &input);
-                for threads in [&OneThread as &dyn Threads, &Scoped(3)] {
+                for threads in [&OneThread as &dyn Threads, &ScopedThreads(3)] {
                     let mut output = vec![0.0; input.len()];
                     let mut states = vec![[0.0; 2]; lines * step * sections.len()];
                     filter.filter(threads, len, step, &input, &mut output, &mut states);
@@ -489,7 +494,7 @@ mod tests {
         let mut at = 0;
         for len in [1, 17, 100_000, 3, 64, 150_000].into_iter().cycle() {
             let end = input.len().min(at + len);
-            filter.filter(&Scoped(2), end - at, 1, &input[at..end], &mut output[at..end], &mut states);
+            filter.filter(&ScopedThreads(2), end - at, 1, &input[at..end], &mut output[at..end], &mut states);
             at = end;
             if at == input.len() {
                 break;
@@ -545,7 +550,7 @@ mod tests {
         assert!(expected[900].is_finite() && !expected[199_999].is_finite());
         let (mut output, mut states) = (vec![0.0; input.len()], vec![[0.0; 2]; 2]);
         let filter = Sections::new(Level::best(), &sections);
-        filter.filter(&Scoped(2), input.len(), 1, &input, &mut output, &mut states);
+        filter.filter(&ScopedThreads(2), input.len(), 1, &input, &mut output, &mut states);
         for (at, (got, expected)) in output.iter().zip(&expected).enumerate() {
             assert_eq!(got.is_finite(), expected.is_finite(), "{at}");
         }

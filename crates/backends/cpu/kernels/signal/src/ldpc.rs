@@ -13,7 +13,7 @@ use panoply_core::op::signal::Ldpc;
 
 use crate::level::Level;
 use circulant::Solver;
-use rounds::{Checks, FEW, Job, Line, Room, decode_few, decode_many};
+use rounds::{Checks, DecoderMemory, FEW, LaneNumbers, LdpcTask, decode_few, decode_many};
 
 /// Number of words that are decoded in parallel.
 pub const LANES: usize = rounds::LANES;
@@ -32,16 +32,16 @@ pub struct Graph {
     /// The same checks in the same order, grouped into pairs without a common bit.
     pairs: Pairs,
     /// The way to compute the first parity bits.
-    first: First,
+    first: FirstParity,
     /// The checks that determine the remaining parity bits, in order, each with the bit that it
     /// determines.
     schedule: Vec<(u32, u32)>,
     /// The pool of decoder memory that is not in use.
-    rooms: Mutex<Vec<Room>>,
+    rooms: Mutex<Vec<DecoderMemory>>,
 }
 
 /// How the first parity bits are found, which no single check determines.
-enum First {
+enum FirstParity {
     /// The sum of the four checks at each index determines one bit.
     Sums(Vec<(Vec<u32>, u32)>),
     /// A matrix of circulants determines a block of bits from these sums of data bits.
@@ -75,7 +75,7 @@ impl Graph {
                 };
                 let sums = (0..block).map(one).collect::<Option<Vec<_>>>()?;
                 sums.iter().for_each(|(_, bit)| known[*bit as usize] = true);
-                First::Sums(sums)
+                FirstParity::Sums(sums)
             }
             Ldpc::Telemetry { .. } => {
                 let last = code.word_bits() - block;
@@ -117,8 +117,8 @@ impl Graph {
         word[..count].iter_mut().enumerate().for_each(|(at, bit)| *bit = data[at / 8] >> (7 - at % 8) & 1);
         let sum = |word: &[u8], bits: &[u32]| bits.iter().fold(0, |sum, bit| sum ^ word[*bit as usize]);
         match &self.first {
-            First::Sums(sums) => sums.iter().for_each(|(bits, bit)| word[*bit as usize] = sum(&word, bits)),
-            First::Solved { sums, solver, block } => {
+            FirstParity::Sums(sums) => sums.iter().for_each(|(bits, bit)| word[*bit as usize] = sum(&word, bits)),
+            FirstParity::Solved { sums, solver, block } => {
                 let right: Vec<u8> = sums.iter().map(|bits| sum(&word, bits)).collect();
                 let last = word.len() - block;
                 solver.solve(&right, &mut word[last..]);
@@ -139,12 +139,12 @@ impl Graph {
         assert!(words <= LANES && likelihoods.len() == words * coded && data.len() == words * bytes);
         let word_bits = self.code.word_bits();
         let kept = self.rooms.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let mut room = kept.unwrap_or_else(|| Room {
-            beliefs: vec![Line::ZERO; word_bits + self.pairs.spare],
+        let mut room = kept.unwrap_or_else(|| DecoderMemory {
+            beliefs: vec![LaneNumbers::ZERO; word_bits + self.pairs.spare],
             signs: vec![0; word_bits],
-            messages: vec![Line::ZERO; self.bits.len()],
+            messages: vec![LaneNumbers::ZERO; self.bits.len()],
         });
-        let job = Job {
+        let job = LdpcTask {
             checks: Checks { bits: &self.bits, begins: &self.begins },
             pairs: Checks { bits: &self.pairs.bits, begins: &self.pairs.begins },
             word_bits,
@@ -163,7 +163,9 @@ impl Graph {
             decode_many(self.level, job)
         }
         let mut rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
-        if rooms.len() < ROOMS_MAX && size_of::<Line>() * (room.beliefs.len() + room.messages.len()) <= ROOM_BYTES_MAX {
+        if rooms.len() < ROOMS_MAX
+            && size_of::<LaneNumbers>() * (room.beliefs.len() + room.messages.len()) <= ROOM_BYTES_MAX
+        {
             rooms.push(room);
         }
     }
@@ -232,7 +234,7 @@ fn peel(checks: &[Vec<u32>], known: &mut [bool]) -> Option<Vec<(u32, u32)>> {
 /// The equations for the last parity block of a telemetry code: the checks of the last row, in
 /// which the bits of the previous block are replaced by the checks of the second row that determine
 /// them.
-fn solved(checks: &[Vec<u32>], block: usize, data: usize, last: usize) -> Option<First> {
+fn solved(checks: &[Vec<u32>], block: usize, data: usize, last: usize) -> Option<FirstParity> {
     let middle = last - block;
     let (mut sums, mut rows) = (Vec::new(), Vec::new());
     for check in &checks[2 * block..] {
@@ -254,7 +256,7 @@ fn solved(checks: &[Vec<u32>], block: usize, data: usize, last: usize) -> Option
         sums.push(of_data);
         rows.push(unknown.into_iter().map(|bit| bit as usize - last).collect::<Vec<usize>>());
     }
-    Some(First::Solved { sums, solver: Box::new(Solver::new(&rows)?), block })
+    Some(FirstParity::Solved { sums, solver: Box::new(Solver::new(&rows)?), block })
 }
 
 /// Keeps each number that occurs an odd number of times, once.

@@ -3,7 +3,7 @@
 use num_complex::Complex32;
 
 /// The target of an adaptive filter.
-pub enum Aim<'a> {
+pub enum FilterTarget<'a> {
     /// These samples.
     Signal(&'a [Complex32]),
     /// The nearest of these points.
@@ -16,7 +16,7 @@ pub enum Aim<'a> {
 /// first one, the newest last; before these the signal is zero. `work` is scratch memory.
 pub fn adapt(
     (history, input): (&[Complex32], &[Complex32]),
-    aim: &Aim<'_>,
+    aim: &FilterTarget<'_>,
     (step, normalized): (f64, bool),
     weights: &mut [Complex32],
     output: &mut [Complex32],
@@ -34,13 +34,13 @@ pub fn adapt(
         let samples = &work[at..at + weights.len()];
         *out = weights.iter().zip(samples).map(|(weight, sample)| weight * sample).sum();
         let error = match aim {
-            Aim::Signal(signal) => signal[at] - *out,
-            Aim::Points(points) => {
+            FilterTarget::Signal(signal) => signal[at] - *out,
+            FilterTarget::Points(points) => {
                 let distance = |point: &&Complex32| (**point - *out).norm_sqr();
                 let nearest = points.iter().min_by(|a, b| distance(a).total_cmp(&distance(b)));
                 nearest.map_or_else(Complex32::default, |point| point - *out)
             }
-            Aim::Modulus(power) => *out * (power - out.norm_sqr()),
+            FilterTarget::Modulus(power) => *out * (power - out.norm_sqr()),
         };
         let step = match normalized {
             true => (step / (samples.iter().map(|sample| f64::from(sample.norm_sqr())).sum::<f64>() + 1e-12)) as f32,

@@ -45,7 +45,7 @@ pub fn peaks(strengths: &[f32], columns: usize, distance: usize, at_least: f32, 
 fn highest_around(values: &[f32], columns: usize, distance: usize) -> Vec<f32> {
     let rows = values.len() / columns;
     let mut highest = values.to_vec();
-    let mut work = Running::default();
+    let mut work = RunningMaxima::default();
     for row in highest.chunks_exact_mut(columns) {
         work.highest(row, distance);
     }
@@ -62,12 +62,12 @@ fn highest_around(values: &[f32], columns: usize, distance: usize) -> Vec<f32> {
 
 /// Scratch memory of running maxima.
 #[derive(Default)]
-struct Running {
+struct RunningMaxima {
     forward: Vec<f32>,
     backward: Vec<f32>,
 }
 
-impl Running {
+impl RunningMaxima {
     /// Replaces each element by the largest of those up to `distance` away.
     fn highest(&mut self, line: &mut [f32], distance: usize) {
         let (len, window) = (line.len(), distance.saturating_mul(2).saturating_add(1));
@@ -127,7 +127,7 @@ mod tests {
             let line: Vec<f32> = (0..len).map(|_| noise.unit() as f32).collect();
             for distance in [1, 2, 3, 8, 49, 50, 99, 1000, usize::MAX] {
                 let mut got = line.clone();
-                Running::default().highest(&mut got, distance);
+                RunningMaxima::default().highest(&mut got, distance);
                 for (at, got) in got.iter().enumerate() {
                     let window =
                         &line[at.saturating_sub(distance)..len.min(at.saturating_add(distance).saturating_add(1))];

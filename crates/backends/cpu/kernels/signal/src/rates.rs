@@ -184,7 +184,7 @@ mod tests {
     use panoply_core::OneThread;
 
     use super::*;
-    use crate::threads::tests::Scoped;
+    use crate::threads::tests::ScopedThreads;
 
     fn numbers(count: usize, seed: u32) -> Vec<f32> {
         let mut state = seed;
@@ -213,7 +213,7 @@ mod tests {
                 let (taps, input) = (numbers(count, 1), numbers(len, 2));
                 let filter = Rates::new(Level::best(), &taps, None, (up, down), 1);
                 let mut whole = vec![0.0; filter.output_len(len, 0)];
-                filter.filter(&Scoped(2), &[], &input, 0, &mut whole);
+                filter.filter(&ScopedThreads(2), &[], &input, 0, &mut whole);
                 let expected = expected(&taps, &input, up, down);
                 assert_eq!(whole.len(), expected.len());
                 whole.iter().zip(&expected).for_each(|(got, expected)| assert!((got - expected).abs() < 1e-4));

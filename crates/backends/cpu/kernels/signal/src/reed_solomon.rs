@@ -4,7 +4,7 @@
 
 use panoply_core::op::signal::ReedSolomon;
 
-use crate::gf256::{Field, Rows};
+use crate::gf256::{Field, PaddedRows};
 use crate::level::Level;
 
 /// Number of 64-bit pieces of a remainder, and the largest number of parity bytes.
@@ -25,11 +25,11 @@ pub struct Code {
     /// The contribution to the remainder of each byte that is shifted out.
     feedback: Vec<[u64; PIECES]>,
     /// For each position in the data, the remainder of a word with a one there.
-    parity_rows: Rows,
+    parity_rows: PaddedRows,
     /// For each power of x, its values at the generator's roots.
-    syndrome_rows: Rows,
+    syndrome_rows: PaddedRows,
     /// For each power, the inverse of every position's element, raised to that power.
-    search_rows: Rows,
+    search_rows: PaddedRows,
 }
 
 /// The values at the generator's roots, and the coefficients of polynomials whose degree is at most
@@ -77,14 +77,14 @@ impl Code {
                 pieces_of(&bytes)
             })
             .collect();
-        let parity_rows = Rows::new(parity, parity_rows(&field, &generator[1..], shape.data));
+        let parity_rows = PaddedRows::new(parity, parity_rows(&field, &generator[1..], shape.data));
         let value =
             |power: usize, index: usize| field.power(shape.root_step * (shape.first_root + index) % 255 * power);
         let syndrome_rows =
-            Rows::new(parity, (0..255).map(|power| (0..parity).map(|index| value(power, index)).collect()));
+            PaddedRows::new(parity, (0..255).map(|power| (0..parity).map(|index| value(power, index)).collect()));
         let inverse = |power: usize, place: usize| field.power((255 - shape.root_step * place % 255) * power);
         let search_rows =
-            Rows::new(PLACES, (0..=parity).map(|power| (0..255).map(|place| inverse(power, place)).collect()));
+            PaddedRows::new(PLACES, (0..=parity).map(|power| (0..255).map(|place| inverse(power, place)).collect()));
         Some(Code { shape, field, level, feedback, parity_rows, syndrome_rows, search_rows })
     }
 
@@ -360,9 +360,9 @@ fn pieces_of(bytes: &[u8; 8 * PIECES]) -> [u64; PIECES] {
 mod tests {
     use super::*;
 
-    struct Seeded(u64);
+    struct SeededRandom(u64);
 
-    impl Seeded {
+    impl SeededRandom {
         fn next(&mut self) -> usize {
             self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (self.0 >> 33) as usize
@@ -393,7 +393,7 @@ mod tests {
 
     #[test]
     fn errors_and_erasures_up_to_the_limit_are_mended() {
-        let mut random = Seeded(5);
+        let mut random = SeededRandom(5);
         for shape in shapes() {
             for level in Level::all() {
                 let code = Code::new(level, shape).unwrap();
@@ -428,7 +428,7 @@ mod tests {
     /// unchanged. All levels give the same result.
     #[test]
     fn any_word_of_any_code_is_judged_alike_at_every_level() {
-        let mut random = Seeded(21);
+        let mut random = SeededRandom(21);
         let steps: Vec<usize> = (1..255).filter(|step| [3, 5, 17].iter().all(|prime| step % prime != 0)).collect();
         let (mut mended, mut left) = (0, 0);
         for round in 0..300 {
@@ -479,7 +479,7 @@ mod tests {
 
     #[test]
     fn what_is_beyond_repair_says_so_and_stays() {
-        let mut random = Seeded(9);
+        let mut random = SeededRandom(9);
         let shape = ReedSolomon::ccsds(223);
         let code = Code::new(Level::best(), shape).unwrap();
         let mut failed = 0;

@@ -25,11 +25,11 @@ pub struct Spectral {
 /// A cache of transform plans, which are costly to make.
 #[derive(Default)]
 pub struct Plans {
-    known: Vec<Plan>,
+    known: Vec<TransformPair>,
 }
 
 /// The forward and the inverse transform of one length.
-type Plan = (usize, Arc<dyn Fft<f32>>, Arc<dyn Fft<f32>>);
+type TransformPair = (usize, Arc<dyn Fft<f32>>, Arc<dyn Fft<f32>>);
 
 /// The largest number of cached plans.
 const PLANS_MAX: usize = 16;
@@ -170,7 +170,7 @@ impl Sample for f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::threads::tests::Scoped;
+    use crate::threads::tests::ScopedThreads;
     use panoply_core::OneThread;
 
     fn numbers(count: usize, seed: u32) -> Vec<Complex32> {
@@ -199,7 +199,7 @@ mod tests {
         {
             let (taps, history, input) = (numbers(taps, 1), numbers(before, 2), numbers(len, 3));
             let mut output = vec![Complex32::default(); len];
-            Spectral::new(&mut plans, &taps).unwrap().filter(&Scoped(2), &history, &input, &mut output);
+            Spectral::new(&mut plans, &taps).unwrap().filter(&ScopedThreads(2), &history, &input, &mut output);
             for (got, expected) in output.iter().zip(expected(&taps, &history, &input)) {
                 assert!((got - expected).norm() < 1e-3, "{got} {expected}");
             }

@@ -39,9 +39,9 @@ pub(crate) mod tests {
     use super::*;
 
     /// Threads for tests.
-    pub(crate) struct Scoped(pub(crate) usize);
+    pub(crate) struct ScopedThreads(pub(crate) usize);
 
-    impl Threads for Scoped {
+    impl Threads for ScopedThreads {
         fn count(&self) -> usize {
             self.0
         }
@@ -55,7 +55,7 @@ pub(crate) mod tests {
     fn every_piece_is_worked_on_once() {
         for (len, piece) in [(0, 3), (1, 3), (10, 3), (9, 3), (5, 0)] {
             let mut out = vec![0; len];
-            for_each_piece(&Scoped(3), &mut out, piece, &|index, part| {
+            for_each_piece(&ScopedThreads(3), &mut out, piece, &|index, part| {
                 part.iter_mut().for_each(|value| *value += index + 1);
             });
             let expected: Vec<usize> = (0..len).map(|at| at / piece.max(1) + 1).collect();

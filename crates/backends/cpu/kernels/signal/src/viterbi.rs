@@ -103,7 +103,7 @@ impl Trellis {
     /// Decodes up to [`Trellis::lanes`] consecutive frames to the bits of the likeliest path of
     /// each. Between equal paths the one from the lower state is taken. Here [`Ending::TailBiting`]
     /// means a path from any state to any state.
-    pub fn decode(&self, frames: &[u8], bits: usize, ending: Ending, decoded: &mut [u8], work: &mut Work) {
+    pub fn decode(&self, frames: &[u8], bits: usize, ending: Ending, decoded: &mut [u8], work: &mut ViterbiMemory) {
         let coded = Trellis::coded_bits(bits, ending);
         let (steps, bytes) = (coded / 2, bits.div_ceil(8));
         if bits == 0 || frames.is_empty() {
@@ -111,7 +111,7 @@ impl Trellis {
         }
         let count = frames.len() / coded;
         assert!(count <= self.lanes() && frames.len() == count * coded && decoded.len() == count * bytes);
-        let job = Job { outputs: &self.outputs, frames, count, steps, from_any: ending == Ending::TailBiting };
+        let job = ViterbiTask { outputs: &self.outputs, frames, count, steps, from_any: ending == Ending::TailBiting };
         #[cfg(target_arch = "x86_64")]
         if self.level.kind() >= Kind::Avx512 && count <= few::LANES {
             // SAFETY: a level is only made if the CPU has its instructions.
@@ -150,14 +150,14 @@ fn first_state(data: &[u8], bits: usize) -> usize {
 
 /// The decoder's memory, which is reused for all frames.
 #[derive(Default)]
-pub struct Work {
+pub struct ViterbiMemory {
     /// For each step and state a bit for each lane: whether the higher of its two predecessors is
     /// better.
     choices: Vec<u64>,
     costs: Vec<u8>,
 }
 
-impl Work {
+impl ViterbiMemory {
     /// The size of the memory in bytes.
     pub fn bytes(&self) -> usize {
         self.choices.capacity() * size_of::<u64>() + self.costs.capacity()
@@ -165,7 +165,7 @@ impl Work {
 }
 
 /// Frames to decode.
-struct Job<'a> {
+struct ViterbiTask<'a> {
     outputs: &'a [u8; 2 * STATES],
     frames: &'a [u8],
     count: usize,
@@ -176,14 +176,14 @@ struct Job<'a> {
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-fn avx2(job: &Job<'_>, work: &mut Work) {
+fn avx2(job: &ViterbiTask<'_>, work: &mut ViterbiMemory) {
     // SAFETY: this function enables the instructions.
     unsafe { forward::<std::arch::x86_64::__m256i>(job, work) }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw")]
-fn avx512(job: &Job<'_>, work: &mut Work) {
+fn avx512(job: &ViterbiTask<'_>, work: &mut ViterbiMemory) {
     // SAFETY: this function enables the instructions.
     unsafe { forward::<std::arch::x86_64::__m512i>(job, work) }
 }
@@ -195,7 +195,7 @@ pub(crate) fn level_of(soft: u8) -> u8 {
 
 /// Fills the tile with the levels of some steps, step by step, with a byte for each lane.
 #[inline(always)]
-fn fill(tile: &mut [u8], lanes: usize, job: &Job<'_>, first: usize, count: usize) {
+fn fill(tile: &mut [u8], lanes: usize, job: &ViterbiTask<'_>, first: usize, count: usize) {
     const SIDE: usize = 16;
     let coded = 2 * job.steps;
     for group in (0..job.count).step_by(SIDE) {
@@ -240,7 +240,7 @@ fn turned(mut square: [[u8; 16]; 16]) -> [[u8; 16]; 16] {
 /// # Safety
 /// The CPU has the type's instructions.
 #[inline(always)]
-unsafe fn forward<V: ByteLanes>(job: &Job<'_>, work: &mut Work) {
+unsafe fn forward<V: ByteLanes>(job: &ViterbiTask<'_>, work: &mut ViterbiMemory) {
     const STEPS: usize = 32;
     let lanes = V::COUNT;
     work.costs.clear();
@@ -386,9 +386,9 @@ fn trace_avx512(steps: &[u64], states: &mut [u64; 64], gathered: &mut [u64; 64])
 mod tests {
     use super::*;
 
-    struct Seeded(u64);
+    struct SeededRandom(u64);
 
-    impl Seeded {
+    impl SeededRandom {
         fn next(&mut self) -> usize {
             self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (self.0 >> 33) as usize
@@ -411,9 +411,9 @@ mod tests {
 
     #[test]
     fn frames_come_back_through_errors_at_every_level() {
-        let mut random = Seeded(3);
+        let mut random = SeededRandom(3);
         for level in Level::all() {
-            let (trellis, mut work) = (Trellis::new(level, Convolutional::default()), Work::default());
+            let (trellis, mut work) = (Trellis::new(level, Convolutional::default()), ViterbiMemory::default());
             for (bits, ending) in [
                 (1, Ending::Terminated),
                 (8, Ending::Open),
@@ -449,7 +449,7 @@ mod tests {
     /// number of frames in parallel.
     #[test]
     fn noise_is_decoded_to_a_nearest_frame() {
-        let mut random = Seeded(8);
+        let mut random = SeededRandom(8);
         let distance = |frame: &[u8], softs: &[u8]| -> u64 {
             let of_bit = |(at, soft): (usize, &u8)| match frame[at / 8] >> (7 - at % 8) & 1 {
                 1 => 14 - u64::from(level_of(*soft)),
@@ -458,7 +458,7 @@ mod tests {
             softs.iter().enumerate().map(of_bit).sum()
         };
         for level in Level::all() {
-            let (trellis, mut work) = (Trellis::new(level, Convolutional::default()), Work::default());
+            let (trellis, mut work) = (Trellis::new(level, Convolutional::default()), ViterbiMemory::default());
             for bits in 1..=9 {
                 for ending in [Ending::Terminated, Ending::Open] {
                     let coded = Trellis::coded_bits(bits, ending);

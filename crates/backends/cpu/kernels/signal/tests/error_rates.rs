@@ -5,7 +5,7 @@ use panoply_core::Complex64;
 use panoply_core::op::signal::{Constellation, Convolutional, Ending};
 use panoply_cpu_signal::Level;
 use panoply_cpu_signal::modem::Modem;
-use panoply_cpu_signal::viterbi::{Trellis, Work};
+use panoply_cpu_signal::viterbi::{Trellis, ViterbiMemory};
 
 /// Normally distributed numbers from a seed, by the Box-Muller transform.
 struct Noise(u64);
@@ -86,7 +86,7 @@ fn the_decoder_gains_what_the_code_promises() {
         weights.iter().map(|(distance, weight)| weight * tail((distance * ratio).sqrt())).sum()
     };
     let (trellis, mut work, mut noise) =
-        (Trellis::new(Level::best(), Convolutional::default()), Work::default(), Noise(12));
+        (Trellis::new(Level::best(), Convolutional::default()), ViterbiMemory::default(), Noise(12));
     let (bits, lanes) = (2048, trellis.lanes());
     let coded = Trellis::coded_bits(bits, Ending::Terminated);
     let (mut wrong, mut sent_bits) = (0, 0);

@@ -208,11 +208,11 @@ fn memory(bytes: usize) -> Result<HostBufferMut> {
 }
 
 /// Makes an op and the judge of its result.
-type Kind = fn(&mut Maker) -> (Op, Judge);
+type OpMaker = fn(&mut Maker) -> (Op, Judge);
 
 #[test]
 fn random_ops_agree_with_the_reference() {
-    let kinds: [Kind; 7] = [
+    let kinds: [OpMaker; 7] = [
         Maker::fir,
         Maker::convolve,
         Maker::iir,

@@ -3,9 +3,9 @@
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use panoply_core::op::signal::{
-    Adapt, Biquad, Constellation, Convolutional, ConvolutionalEncode, DemodulateWave, Ending, Filter, Frames,
-    Interleaver, Istft, Learning, Mix, ModulateWave, Puncture, SampleFormat, Scramble, Scrambler, StartFilter, Stft,
-    StreamFilter, Target, TimingDetector, Tracker, Wave,
+    Adapt, AdaptTarget, Biquad, Constellation, Convolutional, ConvolutionalEncode, DemodulateWave, Ending, Filter,
+    Frames, Interleaver, Istft, Learning, Mix, ModulateWave, Puncture, SampleFormat, Scramble, Scrambler, StartFilter,
+    Stft, StreamFilter, TimingDetector, Tracker, Wave,
 };
 use panoply_core::{
     Api, Complex64, DType, DeviceId, Element, Error, HostBufferMut, Object, Operation, Result, Tensor, Value,
@@ -204,9 +204,9 @@ fn filters_that_learn_go_on_learning() {
     let first = line(&complex(7, 13).iter().map(|weight| weight * 0.1).collect::<Vec<_>>());
     for normalized in [false, true] {
         let learning = [
-            (Learning::Signal, Target::Signal(line(&desired))),
-            (Learning::Decisions(Constellation::Qpsk), Target::Decisions(Constellation::Qpsk)),
-            (Learning::Modulus(0.7), Target::Modulus(0.7)),
+            (Learning::Signal, AdaptTarget::Signal(line(&desired))),
+            (Learning::Decisions(Constellation::Qpsk), AdaptTarget::Decisions(Constellation::Qpsk)),
+            (Learning::Modulus(0.7), AdaptTarget::Modulus(0.7)),
         ];
         for (stream, target) in learning {
             let wanted = matches!(stream, Learning::Signal).then_some(&desired[..]);

@@ -13,9 +13,9 @@ use panoply_cpu_signal::{Level, OneThread, Threads, Workspace};
 const OPS: usize = 34;
 
 /// Threads that are spawned for each op.
-struct Scoped;
+struct ScopedThreads;
 
-impl Threads for Scoped {
+impl Threads for ScopedThreads {
     fn count(&self) -> usize {
         3
     }
@@ -44,7 +44,7 @@ fn every_case_agrees_with_the_reference() {
         ops.insert(case.op.name());
         let expected = reference(&case.op);
         for space in &mut spaces {
-            for threads in [&OneThread as &dyn Threads, &Scoped] {
+            for threads in [&OneThread as &dyn Threads, &ScopedThreads] {
                 let got = panoply_cpu_signal::run(&case.op, space, threads, &mut used_memory).unwrap();
                 match (&expected, got) {
                     (Ok(expected), Ok(got)) => {

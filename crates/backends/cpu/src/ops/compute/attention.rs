@@ -4,7 +4,7 @@
 use panoply_core::op::compute::{Attention, AttentionShape};
 use panoply_core::{DType, Element, Error, Result, Tensor, Value, bf16, f16};
 
-use crate::attention::{Attended, Failure, Heads, Mask, MaskHeads, Problem, attention};
+use crate::attention::{AttentionElement, Failure, Heads, Mask, MaskHeads, Problem, attention};
 use crate::context::Context;
 use crate::gemm::OutOfMemory;
 use crate::ops::compute::transpose::copy_view;
@@ -19,7 +19,7 @@ pub(crate) fn run(op: &Attention, context: &mut Context) -> Result<Value> {
     }
 }
 
-fn attend<T: Attended + Element>(op: &Attention, context: &mut Context) -> Result<Value> {
+fn attend<T: AttentionElement + Element>(op: &Attention, context: &mut Context) -> Result<Value> {
     let output_shape = op.output_shape()?;
     let folded = op.folded()?;
     let op = folded.as_ref().unwrap_or(op);

@@ -14,7 +14,7 @@ use crate::conv::{
     backward_weight, forward_kept,
 };
 use crate::gemm::Accumulator;
-use crate::map::Ranged;
+use crate::map::RangedMap;
 use crate::simd::Simd;
 use crate::team::Team;
 use crate::weights::Filters;
@@ -41,7 +41,7 @@ pub(crate) fn run_with(op: &Conv2d, tail: &Tail, context: &mut Context) -> Resul
     let plan = context.map_plans.get(&tail.program, inputs, context.simd)?;
     let ordered = is_channels_last(context);
     let shape = if ordered { lying_last(op)? } else { op.output_shape()? };
-    let behind = Ranged::new(&plan, Some(size_of::<f32>()), &tail.more, shape)?;
+    let behind = RangedMap::new(&plan, Some(size_of::<f32>()), &tail.more, shape)?;
     let apply = |first: usize, sums: &mut [f32]| behind.apply(first, sums);
     match ordered {
         true => run_channels_last(op, Some(&apply), context),

@@ -8,7 +8,7 @@ use panoply_core::{Result, Tensor, Value};
 
 use crate::context::{Context, OutputBytes};
 use crate::ops::compute::transpose::copy_view;
-use crate::parts::Parts;
+use crate::parts::DisjointSlice;
 
 /// Bytes that one thread zeroes before another one is asked to help.
 const ZEROED_BYTES: usize = 256 << 10;
@@ -31,7 +31,7 @@ pub(crate) fn run(op: &Kernel, context: &mut Context) -> Result<Value> {
         let mut output = context.output_bytes(dtype, shape)?;
         // Memory of the pool contains data of earlier ops.
         if !op.program.writes_all() {
-            let parts = Parts::new(output.bytes_mut());
+            let parts = DisjointSlice::new(output.bytes_mut());
             // SAFETY: the ranges of one job do not overlap.
             context.team.run_ranges(bytes, ZEROED_BYTES, &|range| unsafe { parts.range(range) }.fill(0));
         }
@@ -48,7 +48,7 @@ fn run_pieces(op: &Kernel, inputs: &[Tensor], context: &mut Context) -> Result<V
     let count = op.program.pieces().unwrap_or(1);
     let mut output = context.output_bytes(dtype, shape)?;
     let piece_bytes = output.bytes_mut().len() / count;
-    let (parts, failed) = (Parts::new(output.bytes_mut()), Mutex::new(None));
+    let (parts, failed) = (DisjointSlice::new(output.bytes_mut()), Mutex::new(None));
     if piece_bytes > 0 {
         let at_once = PIECES_BYTES.div_ceil(piece_bytes);
         context.team.run_ranges(count, at_once, &|range| {

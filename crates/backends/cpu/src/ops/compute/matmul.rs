@@ -54,7 +54,7 @@ fn product<S: Element, T: Product<R>, D: Element, R: Output<Acc = T::Acc>>(
         activation: if S::DTYPE == DType::U32 { Activation::None } else { op.activation },
     };
     let mut output = context.output::<D>(output_shape)?;
-    let parts = Parts { shape, a, b, c, beta: scale(op.beta), epilogue };
+    let parts = MatMulOperands { shape, a, b, c, beta: scale(op.beta), epilogue };
     let for_one_row = parts.shape.m == 1 && parts.shape.batch.elements() == 1;
     let right = parts.b.as_one_matrix(for_one_row).and_then(|matrix| context.weights.right(matrix));
     let mut gemm =
@@ -64,7 +64,7 @@ fn product<S: Element, T: Product<R>, D: Element, R: Output<Acc = T::Acc>>(
 }
 
 /// The operands and parameters of a product.
-struct Parts<'a, R: Output> {
+struct MatMulOperands<'a, R: Output> {
     shape: MatMulShape,
     a: Operand<'a>,
     b: Operand<'a>,
@@ -73,7 +73,7 @@ struct Parts<'a, R: Output> {
     epilogue: Epilogue<'a, R>,
 }
 
-impl<R: Output> Parts<'_, R> {
+impl<R: Output> MatMulOperands<'_, R> {
     fn multiply<S: Element, T: Product<R, Acc = R::Acc>, D: Element>(
         &self,
         gemm: &mut Gemm<'_>,

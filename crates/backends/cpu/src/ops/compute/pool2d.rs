@@ -6,7 +6,7 @@ use panoply_graph::fuse::images::{CHANNELS_LAST, is_channels_last};
 
 use crate::context::Context;
 use crate::conv::ConvElement;
-use crate::pool2d::{Number, pool2d, pool2d_pixels};
+use crate::pool2d::{WindowNumber, pool2d, pool2d_pixels};
 
 pub(crate) fn run(op: &Pool2d, context: &mut Context) -> Result<Value> {
     match op.input.dtype() {
@@ -23,7 +23,7 @@ pub(crate) fn run(op: &Pool2d, context: &mut Context) -> Result<Value> {
 
 fn pool<S: Element + ConvElement>(op: &Pool2d, context: &mut Context) -> Result<Value>
 where
-    S::Real: Number,
+    S::Real: WindowNumber,
 {
     let shape = op.pool_shape()?;
     let input = context.contiguous::<S>(&op.input)?;

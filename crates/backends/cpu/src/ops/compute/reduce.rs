@@ -6,7 +6,7 @@ use panoply_core::{Complex64, DType, Element, Error, Result, Tensor, Value, bf16
 use crate::context::Context;
 use crate::extents::Extents;
 use crate::ops::compute::search::contiguous;
-use crate::reduce::{self, Mean, Ordered, Sum};
+use crate::reduce::{self, Mean, OrderedElement, Sum};
 use crate::simd::Simd;
 use crate::team::Team;
 
@@ -32,7 +32,7 @@ pub(crate) fn run(op: &Reduce, context: &mut Context) -> Result<Value> {
     }
 }
 
-fn real<T: Sum + Mean + Ordered>(op: &Reduce, context: &mut Context) -> Result<Value> {
+fn real<T: Sum + Mean + OrderedElement>(op: &Reduce, context: &mut Context) -> Result<Value> {
     match op.reduction {
         Reduction::Sum => apply(op, context, T::sum),
         Reduction::Mean => apply(op, context, T::mean),

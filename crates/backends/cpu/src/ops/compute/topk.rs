@@ -5,7 +5,7 @@ use panoply_core::{DType, Error, Result, Value, bf16, f16};
 
 use crate::context::Context;
 use crate::ops::compute::search::contiguous;
-use crate::topk::order::Ranked;
+use crate::topk::order::RankedElement;
 use crate::topk::{Lanes, top_k};
 
 pub(crate) fn run(op: &TopK, context: &mut Context) -> Result<Value> {
@@ -22,7 +22,7 @@ pub(crate) fn run(op: &TopK, context: &mut Context) -> Result<Value> {
     }
 }
 
-fn choose<T: Ranked>(op: &TopK, context: &mut Context) -> Result<Value> {
+fn choose<T: RankedElement>(op: &TopK, context: &mut Context) -> Result<Value> {
     let shape = op.output_shape()?;
     let dims = op.input.shape().dims();
     let lanes = Lanes {

@@ -8,9 +8,9 @@ use panoply_core::op::compute::ComputeOp;
 use panoply_core::op::graph::RunGraph;
 use panoply_core::{DType, DeviceInfo, Error, Op, Result, Support, Tensor, Value};
 use panoply_graph::cost::Rates;
-use panoply_graph::{Destination, Executor, Facts, Plans, Room, Tail, Target};
+use panoply_graph::{Destination, DeviceTarget, Executor, Facts, Plans, Room, Tail};
 
-use crate::context::{Announced, Arena, Context};
+use crate::context::{AnnouncedOutput, Arena, Context};
 use crate::health::available_bytes;
 use crate::memory::Pages;
 use crate::ops::compute::conv2d;
@@ -22,7 +22,7 @@ const ARENA_BYTES_MAX: usize = 256 << 20;
 /// The CPU for the graph compiler: a map's blocks of scratch memory stay in the first-level cache,
 /// and rows in the second. A scaled tensor is added in a separate pass. The rates are those of two
 /// server cores and their memory.
-pub const GRAPH_TARGET: Target = Target {
+pub const GRAPH_TARGET: DeviceTarget = DeviceTarget {
     facts: Facts {
         map_inputs_max: 12,
         map_nodes_max: 128,
@@ -131,7 +131,9 @@ impl Steps<'_> {
     fn placed(&mut self, outputs: &[Destination], step: impl FnOnce(&mut Context) -> Result<Value>) -> Result<Value> {
         if let Some(arena) = &mut self.context.arena {
             arena.announce(
-                outputs.iter().map(|output| Announced { offset: output.arena_offset, len_bytes: output.len_bytes }),
+                outputs
+                    .iter()
+                    .map(|output| AnnouncedOutput { offset: output.arena_offset, len_bytes: output.len_bytes }),
             );
         }
         self.context.order = outputs.first().and_then(|output| output.order);

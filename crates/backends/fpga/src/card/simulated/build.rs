@@ -223,14 +223,14 @@ esac
 "#;
 
     /// A folder that is removed at the end of a test.
-    struct Place(PathBuf);
+    struct TemporaryFolder(PathBuf);
 
-    impl Place {
-        fn new(name: &str) -> Place {
+    impl TemporaryFolder {
+        fn new(name: &str) -> TemporaryFolder {
             let path = std::env::temp_dir().join(format!("panoply-fpga-build-{name}-{}", std::process::id()));
             let _ = fs::remove_dir_all(&path);
             fs::create_dir(&path).unwrap();
-            Place(path)
+            TemporaryFolder(path)
         }
 
         /// The names in the folder, sorted.
@@ -243,7 +243,7 @@ esac
         }
     }
 
-    impl Drop for Place {
+    impl Drop for TemporaryFolder {
         fn drop(&mut self) {
             let _ = fs::remove_dir_all(&self.0);
         }
@@ -257,7 +257,7 @@ esac
         }
     }
 
-    fn child(programs: &Place, cache: &Place, kills: bool) -> Output {
+    fn child(programs: &TemporaryFolder, cache: &TemporaryFolder, kills: bool) -> Output {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["card::simulated::build::tests::build_with_the_fake", "--exact"]);
         command.env("PATH", &programs.0).env("PANOPLY_CACHE", &cache.0).env(CHILD, "1");
@@ -270,7 +270,7 @@ esac
     /// Regression: a process that was killed while it built left its folder in the cache for ever.
     #[test]
     fn the_next_build_removes_the_folders_of_killed_ones() {
-        let (programs, cache) = (Place::new("programs"), Place::new("killed"));
+        let (programs, cache) = (TemporaryFolder::new("programs"), TemporaryFolder::new("killed"));
         // Another process writes the program: this one could not run a file that it has open in a
         // fork of another thread.
         let write = "printf %s \"$1\" > \"$2\" && chmod 755 \"$2\"";
@@ -288,7 +288,7 @@ esac
 
     #[test]
     fn only_temporary_folders_are_removed_and_only_while_nobody_builds() {
-        let cache = Place::new("tidy");
+        let cache = TemporaryFolder::new("tidy");
         let left = ["fpga-0123456789abcdef.123", "fpga-fedcba9876543210.4"];
         let kept = ["fpga-0123456789abcdef", "fpga-0123456789abcdef.12a", "fpga-0123.12", "other.12"];
         for name in left.iter().chain(&kept) {

@@ -72,14 +72,14 @@ pub(crate) fn forward<D: Driver>(op: &Conv2d, context: &mut Context<D>) -> Resul
     if let Some(made) = convolve(&shape, [&input, &weights], bias.as_ref(), op.activation, context)? {
         return context.finish(made);
     }
-    let pass = Pass { kind: ConvPass::Forward, shape, bias, activation: op.activation };
+    let pass = ConvolutionPass { kind: ConvPass::Forward, shape, bias, activation: op.activation };
     pass.over_images(&weights, &input, &shape.output_dims(), context)
 }
 
 pub(crate) fn backward_input<D: Driver>(op: &Conv2dBackwardInput, context: &mut Context<D>) -> Result<Tensor> {
     let shape = op.conv_shape()?;
     let (gradient, weights) = (context.input(&op.gradient)?, context.input(&op.weights)?);
-    let pass = Pass { kind: ConvPass::BackwardInput, shape, bias: None, activation: Activation::None };
+    let pass = ConvolutionPass { kind: ConvPass::BackwardInput, shape, bias: None, activation: Activation::None };
     pass.over_images(&weights, &gradient, &shape.input_dims(), context)
 }
 
@@ -92,7 +92,7 @@ pub(crate) fn backward_weight<D: Driver>(op: &Conv2dBackwardWeight, context: &mu
         return empty(dtype, weights);
     }
     let (input, gradient) = (context.input(&op.input)?, context.input(&op.gradient)?);
-    let pass = Pass { kind: ConvPass::BackwardWeight, shape, bias: None, activation: Activation::None };
+    let pass = ConvolutionPass { kind: ConvPass::BackwardWeight, shape, bias: None, activation: Activation::None };
     let limit = context.profile.binding_bytes_max;
     if input.is_within(limit) && gradient.is_within(limit) {
         let carriers = context.carriers(dtype, weights)?;
@@ -127,18 +127,23 @@ pub(crate) fn backward_weight<D: Driver>(op: &Conv2dBackwardWeight, context: &mu
 }
 
 /// One of the three passes over a convolution.
-struct Pass<D: Driver> {
+struct ConvolutionPass<D: Driver> {
     kind: ConvPass,
     shape: ConvShape,
     bias: Option<Operand<D>>,
     activation: Activation,
 }
 
-impl<D: Driver> Pass<D> {
+impl<D: Driver> ConvolutionPass<D> {
     /// The same pass over `batch` images.
-    fn of_images(&self, batch: usize) -> Pass<D> {
-        let Pass { kind, shape, bias, activation } = self;
-        Pass { kind: *kind, shape: ConvShape { batch, ..*shape }, bias: bias.clone(), activation: *activation }
+    fn of_images(&self, batch: usize) -> ConvolutionPass<D> {
+        let ConvolutionPass { kind, shape, bias, activation } = self;
+        ConvolutionPass {
+            kind: *kind,
+            shape: ConvShape { batch, ..*shape },
+            bias: bias.clone(),
+            activation: *activation,
+        }
     }
 
     /// Rows, columns and inner dimension of one group's product.

@@ -56,7 +56,7 @@ pub(crate) fn run<D: Driver>(op: &Gather, context: &mut Context<D>) -> Result<An
     let indices = context.input(&op.indices)?;
     let inner: usize = op.input.shape()[op.axis + 1..].iter().product();
     let count = if op.elementwise { op.indices.shape()[op.axis] } else { op.indices.elements() };
-    let picked = Picked { len, count, inner, elementwise: op.elementwise, signed };
+    let picked = GatherSizes { len, count, inner, elementwise: op.elementwise, signed };
     let (output, status) = take(&input, &indices, shape, picked, context)?;
     let value = Value::Tensor(context.finish(output)?);
     if on_host {
@@ -68,7 +68,7 @@ pub(crate) fn run<D: Driver>(op: &Gather, context: &mut Context<D>) -> Result<An
 
 /// How elements are picked.
 #[derive(Clone, Copy)]
-pub(super) struct Picked {
+pub(super) struct GatherSizes {
     /// Number of elements along the axis of the input.
     pub(super) len: usize,
     /// Number of indices along that axis.
@@ -86,7 +86,7 @@ pub(super) fn take<D: Driver>(
     input: &Operand<D>,
     indices: &Operand<D>,
     shape: Shape,
-    picked: Picked,
+    picked: GatherSizes,
     context: &mut Context<D>,
 ) -> Result<(Operand<D>, Operand<D>)> {
     let output = context.output(input.dtype, shape)?;
@@ -120,7 +120,7 @@ fn take_rows<D: Driver>(
     indices: &Operand<D>,
     output: &Operand<D>,
     status: &Operand<D>,
-    picked: Picked,
+    picked: GatherSizes,
     context: &mut Context<D>,
 ) -> Result<()> {
     let (dtype, row) = (input.dtype, picked.inner);
@@ -183,7 +183,7 @@ fn check_on_device<D: Driver>(op: &Gather, shape: Shape, context: &mut Context<D
     let indices = context.input(&op.indices)?;
     let line = context.words(len.max(1))?;
     let signed = op.indices.dtype() == DType::I32;
-    let picked = Picked { len, count: indices.elements(), inner: 1, elementwise: false, signed };
+    let picked = GatherSizes { len, count: indices.elements(), inner: 1, elementwise: false, signed };
     let flat = Shape::new([indices.elements()])?;
     let (_, status) = take(&line, &indices, flat, picked, context)?;
     let download = context.download(&status)?;

@@ -43,7 +43,7 @@ const LATE_PARTS: usize = 32;
 const SELECTED_MIN: usize = 1 << 13;
 
 /// The plan of a search.
-pub(super) struct Plan {
+pub(super) struct ListedSearchPlan {
     /// Number of queries at once.
     turn: usize,
     /// Every `step`-th row is in the sample.
@@ -51,9 +51,9 @@ pub(super) struct Plan {
     places: usize,
 }
 
-impl Plan {
+impl ListedSearchPlan {
     /// Returns `None` if another way is better.
-    pub(super) fn new<D: Driver>(search: &Searching<D>, profile: &Profile) -> Option<Plan> {
+    pub(super) fn new<D: Driver>(search: &Searching<D>, profile: &Profile) -> Option<ListedSearchPlan> {
         let ([rows, dim, queries], k) = (search.sizes(), search.k);
         if queries <= PASSES_MAX || rows < ROWS_MIN || k > K_MAX || dim == 0 {
             return None;
@@ -69,7 +69,11 @@ impl Plan {
         // Lists and counts are written; queries, rows and limits are read, and the filter and two
         // kinds of norms if needed.
         let bound = 5 + usize::from(search.filter.is_some()) + 2 * usize::from(search.metric == Metric::Cosine);
-        (lists_fit && sample >= 2 * k && bound <= profile.buffers_max).then_some(Plan { turn, step, places })
+        (lists_fit && sample >= 2 * k && bound <= profile.buffers_max).then_some(ListedSearchPlan {
+            turn,
+            step,
+            places,
+        })
     }
 
     pub(super) fn run<D: Driver>(
@@ -87,7 +91,8 @@ impl Plan {
             let ids = ids.slice(0, first, count)?.windowed();
             let scores = scores.slice(0, first, count)?.windowed();
             let part = search.with_queries(first, count)?;
-            let turn = Turn { plan: self, search: &part, first, query_norms: &query_norms, row_norms: &row_norms };
+            let turn =
+                QueryBatch { plan: self, search: &part, first, query_norms: &query_norms, row_norms: &row_norms };
             turn.run([&ids, &scores], context)?;
         }
         Ok(())
@@ -95,8 +100,8 @@ impl Plan {
 }
 
 /// One turn: some of the queries.
-struct Turn<'a, D: Driver> {
-    plan: &'a Plan,
+struct QueryBatch<'a, D: Driver> {
+    plan: &'a ListedSearchPlan,
     search: &'a Searching<D>,
     /// Index of the first query.
     first: usize,
@@ -104,7 +109,7 @@ struct Turn<'a, D: Driver> {
     row_norms: &'a Option<Operand<D>>,
 }
 
-impl<D: Driver> Turn<'_, D> {
+impl<D: Driver> QueryBatch<'_, D> {
     fn run(&self, [ids, scores]: [&Operand<D>; 2], context: &mut Context<D>) -> Result<()> {
         let (queries, k, places) = (self.search.queries.shape[0], self.search.k, self.plan.places);
         let limits = self.limits(context)?;

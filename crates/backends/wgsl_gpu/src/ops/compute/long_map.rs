@@ -71,10 +71,10 @@ pub(super) fn run<D: Driver>(
     for input in inputs {
         given.push(context.operand(input)?);
     }
-    let mut cut = Cut { program, types: &types, given, kept: Vec::new() };
+    let mut cut = Evaluation { program, types: &types, given, kept: Vec::new() };
     let mut last = None;
     for (start, alive) in steps(program, &types) {
-        let mut step = Step { start, sources: Vec::new(), built: Vec::new() };
+        let mut step = MapStep { start, sources: Vec::new(), built: Vec::new() };
         cut.build(&mut step);
         let mut made = Vec::with_capacity(alive.len());
         for id in alive {
@@ -93,7 +93,7 @@ pub(super) fn run<D: Driver>(
 }
 
 /// An expression during its evaluation.
-struct Cut<'a, D: Driver> {
+struct Evaluation<'a, D: Driver> {
     program: &'a Program,
     types: &'a Types,
     given: Vec<Operand<D>>,
@@ -102,22 +102,22 @@ struct Cut<'a, D: Driver> {
 }
 
 /// One step as expressions over its own inputs.
-struct Step {
+struct MapStep {
     start: usize,
     /// The sources of its inputs.
-    sources: Vec<Source>,
+    sources: Vec<StepInput>,
     /// The expression of every node so far.
     built: Vec<Expr>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Source {
+enum StepInput {
     Given(u32),
     Kept(usize),
 }
 
-impl Step {
-    fn source(&mut self, source: Source) -> Expr {
+impl MapStep {
+    fn source(&mut self, source: StepInput) -> Expr {
         let place = self.sources.iter().position(|known| *known == source).unwrap_or_else(|| {
             self.sources.push(source);
             self.sources.len() - 1
@@ -126,13 +126,13 @@ impl Step {
     }
 }
 
-impl<D: Driver> Cut<'_, D> {
+impl<D: Driver> Evaluation<'_, D> {
     /// Builds the expressions of a step's nodes.
-    fn build(&self, step: &mut Step) {
+    fn build(&self, step: &mut MapStep) {
         let end = (step.start + STEP_NODES).min(self.program.nodes().len());
         for id in step.start..end {
             let expr = match self.program.nodes()[id] {
-                Node::Input(index) => step.source(Source::Given(index)),
+                Node::Input(index) => step.source(StepInput::Given(index)),
                 Node::Const(constant) => Expr::constant(constant.value()),
                 Node::Cast(dtype, a) => self.value(a, step).cast(dtype),
                 Node::Unary(op, a) => self.value(a, step).unary(op),
@@ -146,30 +146,30 @@ impl<D: Driver> Cut<'_, D> {
         }
     }
 
-    fn value(&self, id: NodeId, step: &mut Step) -> Expr {
+    fn value(&self, id: NodeId, step: &mut MapStep) -> Expr {
         let place = id as usize;
         if let Value::Constant(value) = self.types.values()[place] {
             return Expr::constant(value);
         }
         match self.program.nodes()[place] {
-            Node::Input(index) => step.source(Source::Given(index)),
+            Node::Input(index) => step.source(StepInput::Given(index)),
             _ if place >= step.start => step.built[place - step.start].clone(),
-            _ => step.source(Source::Kept(place)),
+            _ => step.source(StepInput::Kept(place)),
         }
     }
 
     fn evaluate(
         &self,
-        step: &Step,
+        step: &MapStep,
         id: usize,
         dtype: DType,
         shape: Shape,
         context: &mut Context<D>,
     ) -> Result<Operand<D>> {
         let program = step.built[id - step.start].finish()?;
-        let operand = |source: &Source| match source {
-            Source::Given(index) => self.given[*index as usize].clone(),
-            Source::Kept(node) => {
+        let operand = |source: &StepInput| match source {
+            StepInput::Given(index) => self.given[*index as usize].clone(),
+            StepInput::Kept(node) => {
                 let kept = self.kept.iter().find(|(id, _)| id == node);
                 kept.map_or_else(|| self.given[0].clone(), |(_, operand)| operand.clone())
             }

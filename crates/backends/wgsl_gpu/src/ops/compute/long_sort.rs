@@ -13,7 +13,7 @@ use crate::operand::{Operand, WINDOW_STEP_BYTES};
 use crate::pieces::{beyond, slabs_within};
 
 /// A sorted piece of a line.
-struct Piece<D: Driver> {
+struct SortedPiece<D: Driver> {
     first: usize,
     count: usize,
     keys: Operand<D>,
@@ -40,7 +40,7 @@ pub(super) fn positions<D: Driver>(
         let seen = line.span(first, count)?.windowed();
         let extents = Extents { outer: 1, axis: count, inner: 1 };
         let (keys, positions) = radix(&seen, extents, descending, true, context)?;
-        pieces.push(Piece { first, count, keys, positions });
+        pieces.push(SortedPiece { first, count, keys, positions });
     }
     let output = context.words(len)?;
     for (number, piece) in pieces.iter().enumerate() {
@@ -57,7 +57,7 @@ pub(super) fn positions<D: Driver>(
 }
 
 /// The ranks of a piece's sorted elements among those of all pieces.
-fn ranks<D: Driver>(pieces: &[Piece<D>], number: usize, context: &mut Context<D>) -> Result<Operand<D>> {
+fn ranks<D: Driver>(pieces: &[SortedPiece<D>], number: usize, context: &mut Context<D>) -> Result<Operand<D>> {
     let own = &pieces[number];
     let ranks = context.words(own.count)?;
     let mut first = 1;

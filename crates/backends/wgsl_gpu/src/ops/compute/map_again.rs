@@ -17,8 +17,8 @@ use super::map::VECTOR_NODES_MAX;
 use crate::arena::SLOT_BYTES;
 use crate::context::{Context, groups_for};
 use crate::driver::Driver;
-use crate::joined::{Joined, Place, Waiting};
-use crate::memory::Lent;
+use crate::joined::{ArenaPosition, BatchedMapKernels, DeferredMap};
+use crate::memory::LentMemory;
 use crate::operand::Operand;
 use crate::pipelines::Pipeline;
 
@@ -31,7 +31,7 @@ const KNOWN_MAX: usize = 1024;
 
 /// Known maps by the hashes of their expressions.
 struct KnownMaps<D: Driver> {
-    known: HashMap<u64, Rc<Known<D>>>,
+    known: HashMap<u64, Rc<KnownMap<D>>>,
 }
 
 impl<D: Driver> Default for KnownMaps<D> {
@@ -41,7 +41,7 @@ impl<D: Driver> Default for KnownMaps<D> {
 }
 
 /// A known map.
-struct Known<D: Driver> {
+struct KnownMap<D: Driver> {
     program: Program,
     inputs: Vec<DType>,
     output: DType,
@@ -51,14 +51,14 @@ struct Known<D: Driver> {
     pipeline: Rc<Pipeline<D>>,
     per_invocation: usize,
     /// The kernels for joined maps of this kind, compiled when first wanted; `None` if that failed.
-    joined: OnceCell<Option<Rc<Joined<D>>>>,
+    joined: OnceCell<Option<Rc<BatchedMapKernels<D>>>>,
 }
 
-impl<D: Driver> Known<D> {
-    fn joined(&self, context: &mut Context<D>) -> Option<&Rc<Joined<D>>> {
+impl<D: Driver> KnownMap<D> {
+    fn joined(&self, context: &mut Context<D>) -> Option<&Rc<BatchedMapKernels<D>>> {
         let will_be_many = context.is_rehearsal();
         let pipelines = &mut context.pipelines;
-        let make = || Joined::new(&self.kernel, &self.constants, pipelines).ok().map(Rc::new);
+        let make = || BatchedMapKernels::new(&self.kernel, &self.constants, pipelines).ok().map(Rc::new);
         // A driver that refuses these texts may still take the text for single maps.
         let joined = self.joined.get_or_init(make).as_ref()?;
         joined.prepare(will_be_many, &self.kernel, &mut context.pipelines);
@@ -102,13 +102,13 @@ pub(crate) fn run<D: Driver>(op: &Map, context: &mut Context<D>) -> Result<Optio
 
 /// Lets a plain map wait for others like it; `None` if it is too large or not all of it lies in the
 /// arena.
-fn join<D: Driver>(op: &Map, known: &Known<D>, context: &mut Context<D>) -> Result<Option<Tensor>> {
+fn join<D: Driver>(op: &Map, known: &KnownMap<D>, context: &mut Context<D>) -> Result<Option<Tensor>> {
     let Some(shape) = op.inputs().next().map(|first| *first.shape()) else { return Ok(None) };
     let (count, size) = (shape.elements(), known.output.size_bytes());
     if count * size > SLOT_BYTES {
         return Ok(None);
     }
-    let mut inputs = ArrayVec::<Place, INPUTS_MAX>::new();
+    let mut inputs = ArrayVec::<ArenaPosition, INPUTS_MAX>::new();
     for input in op.inputs() {
         let Buffer::Device(handle) = input.buffer() else { return Ok(None) };
         let Some(place) = context.memory.place(handle, input.offset() * size) else { return Ok(None) };
@@ -117,9 +117,9 @@ fn join<D: Driver>(op: &Map, known: &Known<D>, context: &mut Context<D>) -> Resu
     let Some(kernel) = known.joined(context).filter(|_| !context.is_rehearsal()) else { return Ok(None) };
     let Some(slot) = context.memory.take_slot(count * size) else { return Ok(None) };
     let (output, arena) = (slot.place(0), Rc::clone(slot.arena()));
-    let tensor = context.finish(Operand::whole(Rc::new(Lent::Slot(slot)), known.output, shape))?;
+    let tensor = context.finish(Operand::whole(Rc::new(LentMemory::Slot(slot)), known.output, shape))?;
     let (elements, header) = (count as u32, kernel.header());
-    context.join(&arena, &Waiting { kernel, elements, output, inputs: &inputs, header });
+    context.join(&arena, &DeferredMap { kernel, elements, output, inputs: &inputs, header });
     Ok(Some(tensor))
 }
 
@@ -142,7 +142,7 @@ pub(super) fn keep<D: Driver>(op: &Map, context: &mut Context<D>) -> Result<()> 
     let joined = OnceCell::new();
     let program = program.clone();
     let hash = program.hash();
-    let known = Known { program, inputs, output, kernel, constants, pipeline, per_invocation, joined };
+    let known = KnownMap { program, inputs, output, kernel, constants, pipeline, per_invocation, joined };
     let known = Rc::new(known);
     if context.is_rehearsal() {
         // A small map of this kind will be joined next time, so compile the kernel for that too.

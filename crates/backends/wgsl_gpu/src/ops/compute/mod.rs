@@ -10,7 +10,7 @@ use crate::profile::Profile;
 
 use super::fits_memory;
 use extents::{Extents, empty, fits_whole, is_within, no_f64, slabs_fit, wide};
-use turned::Turned;
+use turned::TransposedOp;
 
 pub(super) use map_again::run as run_again;
 
@@ -51,18 +51,18 @@ pub(super) fn support(profile: &Profile, op: &ComputeOp) -> Result<(), String> {
 }
 
 /// The way in which an op is run.
-enum Way<'a> {
+enum RunMethod<'a> {
     /// Unchanged.
     Direct(&'a ComputeOp),
     /// On transposed inputs, whose lines are contiguous.
-    Turned(Box<Turned>),
+    Turned(Box<TransposedOp>),
 }
 
 /// The way in which an adapter runs an op, or the reason why it does not.
-fn way<'a>(profile: &Profile, op: &'a ComputeOp) -> Result<Way<'a>, String> {
-    let Err(reason) = direct(profile, op) else { return Ok(Way::Direct(op)) };
-    match Turned::new(op) {
-        Some(turned) if direct(profile, turned.op()).is_ok() => Ok(Way::Turned(Box::new(turned))),
+fn way<'a>(profile: &Profile, op: &'a ComputeOp) -> Result<RunMethod<'a>, String> {
+    let Err(reason) = direct(profile, op) else { return Ok(RunMethod::Direct(op)) };
+    match TransposedOp::new(op) {
+        Some(turned) if direct(profile, turned.op()).is_ok() => Ok(RunMethod::Turned(Box::new(turned))),
         _ => Err(reason),
     }
 }
@@ -103,8 +103,8 @@ fn direct(profile: &Profile, op: &ComputeOp) -> Result<(), String> {
 pub(super) fn run<D: Driver>(op: &ComputeOp, context: &mut Context<D>) -> Result<Answer> {
     let unsupported = |reason| Error::Unsupported { op: op.describe().name(), reason };
     match way(&context.profile, op).map_err(unsupported)? {
-        Way::Direct(op) => record(op, context),
-        Way::Turned(turned) => turned.run(context),
+        RunMethod::Direct(op) => record(op, context),
+        RunMethod::Turned(turned) => turned.run(context),
     }
 }
 

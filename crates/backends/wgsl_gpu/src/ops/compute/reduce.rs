@@ -32,14 +32,14 @@ pub(crate) fn run<D: Driver>(op: &Reduce, context: &mut Context<D>) -> Result<Te
     let (view, extents) = one_axis(operand, &op.reduced()?)?;
     let input = context.dense(view)?;
     let carriers = context.carriers(op.output_dtype(), shape)?;
-    let lines = Lines { reduction: op.reduction, count: extents.axis as u32, first: 0, to_partial: false };
+    let lines = ReduceLines { reduction: op.reduction, count: extents.axis as u32, first: 0, to_partial: false };
     lines.in_pieces(&input, extents, &carriers, context)?;
     context.finish_as(carriers, op.output_dtype())
 }
 
 /// A reduction of lines, or of parts of lines.
 #[derive(Clone, Copy)]
-struct Lines {
+struct ReduceLines {
     reduction: Reduction,
     /// The divisor of a mean.
     count: u32,
@@ -49,7 +49,7 @@ struct Lines {
     to_partial: bool,
 }
 
-impl Lines {
+impl ReduceLines {
     /// Reduces line by line, or part by part, as much as a kernel sees at once.
     fn in_pieces<D: Driver>(
         self,
@@ -91,7 +91,7 @@ impl Lines {
         for (place, start, count) in [(0, 0, half), (1, half, axis - half)] {
             let part = input.span(start * inner, count * inner)?;
             let own = context.words(inner * words)?;
-            let lines = Lines { first: self.first + start as u32, to_partial: true, ..self };
+            let lines = ReduceLines { first: self.first + start as u32, to_partial: true, ..self };
             lines.in_pieces(&part, Extents { outer: 1, axis: count, inner }, &own, context)?;
             context.copy(&own, &partial, (place * inner * words * 4) as u64);
         }
@@ -101,7 +101,7 @@ impl Lines {
     }
 
     fn kernel(self, dtype: DType, form: ReduceForm) -> ReduceKernel {
-        let Lines { reduction, to_partial, .. } = self;
+        let ReduceLines { reduction, to_partial, .. } = self;
         ReduceKernel { dtype, reduction, form, from_partial: false, to_partial }
     }
 

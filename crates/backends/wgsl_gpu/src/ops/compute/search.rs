@@ -71,7 +71,7 @@ pub(crate) fn run<D: Driver>(op: &Search, context: &mut Context<D>) -> Result<(T
     let scores = context.output(DType::F32, shape)?;
     match op.k {
         ..=PASS_K_MAX if shape[0] <= PASSES_MAX => search.by_passes(&ids, &scores, context)?,
-        ..=SELECT_K_MAX => match listed_search::Plan::new(&search, &context.profile) {
+        ..=SELECT_K_MAX => match listed_search::ListedSearchPlan::new(&search, &context.profile) {
             Some(plan) => plan.run(&search, [&ids, &scores], context)?,
             None => search.by_products(&ids, &scores, context)?,
         },

@@ -8,7 +8,7 @@ use panoply_core::op::compute::{ArgSort, ScanKind, Sort, SortPairs};
 use panoply_core::{DType, Result, Shape, Tensor};
 use panoply_kernels::wgsl::{Kernel, RadixKernel, RadixStep, SORT_BLOCK, SORT_LINE_MAX, SortKernel};
 
-use super::gather::{Picked, take};
+use super::gather::{GatherSizes, take};
 use super::{Extents, empty, is_within, long_sort, no_f64, scan};
 use crate::context::{Context, groups_for};
 use crate::driver::Driver;
@@ -33,7 +33,7 @@ pub(crate) fn support(profile: &Profile, dtype: DType, len: usize) -> Result<(),
 /// Contiguous slabs of lines, which are computed together if they are within reach, otherwise some
 /// at a time.
 #[derive(Clone, Copy)]
-pub(super) struct Parts {
+pub(super) struct SlabParts {
     pub(super) outer: usize,
     /// The read part of a slab: number of elements, and the bytes that each of them takes on the
     /// way.
@@ -44,12 +44,12 @@ pub(super) struct Parts {
     pub(super) is_line: bool,
 }
 
-impl Parts {
+impl SlabParts {
     /// Slabs of lines to sort: keys and positions have four bytes.
-    fn sorted(extents: Extents, dtypes: &[DType]) -> Parts {
+    fn sorted(extents: Extents, dtypes: &[DType]) -> SlabParts {
         let widest = dtypes.iter().map(|dtype| dtype.size_bytes()).fold(KEY_BYTES, usize::max);
         let slab = (extents.axis * extents.inner, widest);
-        Parts { outer: extents.outer, read: slab, made: slab, is_line: extents.inner == 1 }
+        SlabParts { outer: extents.outer, read: slab, made: slab, is_line: extents.inner == 1 }
     }
 
     /// Number of slabs that are within a kernel's reach at once, at any offset.
@@ -81,7 +81,7 @@ pub(crate) fn lines_support(profile: &Profile, tensors: &[&Tensor], axis: usize)
     let keys = tensors[0];
     support(profile, keys.dtype(), keys.shape()[axis])?;
     let dtypes: Vec<DType> = tensors.iter().map(|tensor| tensor.dtype()).collect();
-    Parts::sorted(Extents::new(keys.shape(), axis), &dtypes).support(profile, tensors)
+    SlabParts::sorted(Extents::new(keys.shape(), axis), &dtypes).support(profile, tensors)
 }
 
 pub(crate) fn run<D: Driver>(op: &Sort, context: &mut Context<D>) -> Result<Tensor> {
@@ -91,7 +91,7 @@ pub(crate) fn run<D: Driver>(op: &Sort, context: &mut Context<D>) -> Result<Tens
     }
     let input = context.input(&op.input)?;
     let extents = Extents::new(&shape, op.axis);
-    let parts = Parts::sorted(extents, &[dtype]);
+    let parts = SlabParts::sorted(extents, &[dtype]);
     let [output] = in_parts([&input], [dtype], parts, context, &mut |[input], outer, context| {
         let extents = Extents { outer, ..extents };
         let by_keys = extents.axis > SORT_LINE_MAX && dtype.size_bytes() == 4 && !op.is_stable;
@@ -114,7 +114,7 @@ pub(crate) fn run_arg<D: Driver>(op: &ArgSort, context: &mut Context<D>) -> Resu
     }
     let input = context.input(&op.input)?;
     let extents = Extents::new(&shape, op.axis);
-    let parts = Parts::sorted(extents, &[op.input.dtype()]);
+    let parts = SlabParts::sorted(extents, &[op.input.dtype()]);
     let [output] = in_parts([&input], [DType::U32], parts, context, &mut |[input], outer, context| {
         let extents = Extents { outer, ..extents };
         Ok([positions(input, extents, op.descending, context)?])
@@ -130,7 +130,7 @@ pub(crate) fn run_pairs<D: Driver>(op: &SortPairs, context: &mut Context<D>) -> 
     let (keys, values) = (context.input(&op.keys)?, context.input(&op.values)?);
     let extents = Extents::new(&shape, op.axis);
     let (dtypes, both) = ([keys.dtype, values.dtype], [&keys, &values]);
-    let parts = Parts::sorted(extents, &dtypes);
+    let parts = SlabParts::sorted(extents, &dtypes);
     let [keys, values] = in_parts(both, dtypes, parts, context, &mut |[keys, values], outer, context| {
         let extents = Extents { outer, ..extents };
         let positions = positions(keys, extents, op.descending, context)?;
@@ -148,7 +148,7 @@ pub(super) type WorkOnSome<'a, D, const I: usize, const O: usize> =
 pub(super) fn in_parts<D: Driver, const I: usize, const O: usize>(
     inputs: [&Operand<D>; I],
     outputs: [DType; O],
-    parts: Parts,
+    parts: SlabParts,
     context: &mut Context<D>,
     work: WorkOnSome<'_, D, I, O>,
 ) -> Result<[Operand<D>; O]> {
@@ -156,7 +156,7 @@ pub(super) fn in_parts<D: Driver, const I: usize, const O: usize>(
     if parts.are_seen(&context.profile) && inputs.iter().all(|input| input.is_within(limit)) {
         return work(inputs, parts.outer, context);
     }
-    let Parts { outer, read: (read, _), made: (made, _), is_line } = parts;
+    let SlabParts { outer, read: (read, _), made: (made, _), is_line } = parts;
     let most = match parts.most(&context.profile) {
         0 if is_line => 1,
         0 => return Err(beyond("lines to sort", limit)),
@@ -220,7 +220,7 @@ pub(super) fn pick<D: Driver>(
     context: &mut Context<D>,
 ) -> Result<Operand<D>> {
     let count = positions.elements() / extents.lines();
-    let picked = Picked { len: extents.axis, count, inner: extents.inner, elementwise: true, signed: false };
+    let picked = GatherSizes { len: extents.axis, count, inner: extents.inner, elementwise: true, signed: false };
     Ok(take(input, positions, positions.shape, picked, context)?.0)
 }
 

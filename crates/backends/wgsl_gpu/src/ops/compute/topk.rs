@@ -4,7 +4,7 @@ use panoply_core::op::compute::TopK;
 use panoply_core::{DType, Result, Shape, Tensor};
 use panoply_kernels::wgsl::{Kernel, SELECT_K_MAX, SelectKernel, SelectSource};
 
-use super::sort::{Parts, in_parts, pick, positions};
+use super::sort::{SlabParts, in_parts, pick, positions};
 use super::{Extents, empty, sort};
 use crate::context::Context;
 use crate::driver::Driver;
@@ -32,12 +32,12 @@ pub(crate) fn support(profile: &Profile, op: &TopK) -> Result<(), String> {
 
 /// The read and written parts of slabs. A sort needs four bytes for each key and position; a select
 /// reads elements in place.
-fn parts(op: &TopK) -> Parts {
+fn parts(op: &TopK) -> SlabParts {
     let Extents { outer, axis, inner } = Extents::new(op.input.shape(), op.axis);
     let size = op.input.dtype().size_bytes();
     let wide = size.max(DType::U32.size_bytes());
     let read_bytes = if op.k > SELECT_K_MAX { wide } else { size };
-    Parts { outer, read: (axis * inner, read_bytes), made: (op.k * inner, wide), is_line: inner == 1 }
+    SlabParts { outer, read: (axis * inner, read_bytes), made: (op.k * inner, wide), is_line: inner == 1 }
 }
 
 pub(crate) fn run<D: Driver>(op: &TopK, context: &mut Context<D>) -> Result<(Tensor, Tensor)> {
@@ -77,7 +77,7 @@ fn select<D: Driver>(
     indices: &Operand<D>,
     context: &mut Context<D>,
 ) -> Result<()> {
-    let cut = Cut::new(extents, op.k);
+    let cut = LineSplit::new(extents, op.k);
     let lines = extents.lines();
     if cut.parts == 1 {
         return elements(input, extents, op, cut, true, 0, indices, context);
@@ -102,7 +102,7 @@ fn select_of_long<D: Driver>(
     for (number, first) in (0..len).step_by(piece).enumerate() {
         let seen = line.span(first, piece.min(len - first))?.windowed();
         let extents = Extents { outer: 1, axis: seen.elements(), inner: 1 };
-        let cut = Cut::new(extents, k);
+        let cut = LineSplit::new(extents, k);
         let pairs = context.words(2 * cut.parts * k)?;
         elements(&seen, extents, op, cut, false, first, &pairs, context)?;
         merge(&pairs, [1, cut.parts * k, 1], k, false, [pieces, number], &best, context)?;
@@ -112,16 +112,16 @@ fn select_of_long<D: Driver>(
 
 /// The parts of a line, and their length.
 #[derive(Clone, Copy)]
-struct Cut {
+struct LineSplit {
     parts: usize,
     part: usize,
 }
 
-impl Cut {
-    fn new(extents: Extents, k: usize) -> Cut {
+impl LineSplit {
+    fn new(extents: Extents, k: usize) -> LineSplit {
         let parts = (GROUPS_WANTED / extents.lines()).clamp(1, extents.axis.div_ceil(PART_MIN.max(8 * k)));
         let part = extents.axis.div_ceil(parts);
-        Cut { parts: extents.axis.div_ceil(part), part }
+        LineSplit { parts: extents.axis.div_ceil(part), part }
     }
 }
 
@@ -131,7 +131,7 @@ fn elements<D: Driver>(
     input: &Operand<D>,
     extents: Extents,
     op: &TopK,
-    cut: Cut,
+    cut: LineSplit,
     last: bool,
     first: usize,
     output: &Operand<D>,

@@ -11,16 +11,16 @@ use crate::driver::Driver;
 use crate::engine::Answer;
 
 /// An op on lines along the last axis, in place of an op along another axis.
-pub(super) struct Turned {
+pub(super) struct TransposedOp {
     op: ComputeOp,
     /// For each axis of the answer, its index among the axes of the transposed answer.
     back: Vec<usize>,
 }
 
-impl Turned {
+impl TransposedOp {
     /// The op on contiguous lines; `None` if they are contiguous already, or the op does not work
     /// on lines.
-    pub(super) fn new(op: &ComputeOp) -> Option<Turned> {
+    pub(super) fn new(op: &ComputeOp) -> Option<TransposedOp> {
         let (shape, axis) = match op {
             ComputeOp::ArgSort(op) => (op.input.shape(), op.axis),
             ComputeOp::Scan(op) => (op.input.shape(), op.axis),
@@ -49,7 +49,7 @@ impl Turned {
             ComputeOp::TopK(op) => ComputeOp::TopK(TopK { input: turn(&op.input)?, axis: last, ..op }),
             _ => return None,
         };
-        Some(Turned { op, back })
+        Some(TransposedOp { op, back })
     }
 
     /// The op on contiguous lines.

@@ -60,7 +60,7 @@ pub(super) fn run<D: Driver>(op: &Fft, context: &mut Context<D>) -> Result<Tenso
         DType::F32 => (FftLine::Real, FftLine::Half),
         _ => (FftLine::Complex, FftLine::Complex),
     };
-    let job = Job { from, to, len: op.input.shape()[op.axis], inverse: false };
+    let job = FftTask { from, to, len: op.input.shape()[op.axis], inverse: false };
     job.run(&op.input, op.axis, op.output_shape()?, context)
 }
 
@@ -69,7 +69,7 @@ pub(super) fn run_inverse<D: Driver>(op: &Ifft, context: &mut Context<D>) -> Res
         Some(len) => (FftLine::Half, FftLine::Real, len),
         None => (FftLine::Complex, FftLine::Complex, op.input.shape()[op.axis]),
     };
-    Job { from, to, len, inverse: true }.run(&op.input, op.axis, op.output_shape()?, context)
+    FftTask { from, to, len, inverse: true }.run(&op.input, op.axis, op.output_shape()?, context)
 }
 
 pub(super) fn run_planes<D: Driver>(op: &Fft2, context: &mut Context<D>) -> Result<Tensor> {
@@ -83,27 +83,27 @@ pub(super) fn run_planes<D: Driver>(op: &Fft2, context: &mut Context<D>) -> Resu
         _ => (FftLine::Complex, FftLine::Complex),
     };
     let source = context.input(&op.input)?;
-    let job = Job { from, to, len: op.input.shape()[last], inverse };
+    let job = FftTask { from, to, len: op.input.shape()[last], inverse };
     let rows = job.passes(source, DType::Complex64, shape, context)?;
     let (mut order, mut turned): (Vec<usize>, Vec<usize>) = ((0..=last).collect(), shape.to_vec());
     order.swap(last - 1, last);
     turned.swap(last - 1, last);
     let columns = context.dense(rows.permuted(&order)?)?;
-    let job = Job { from: FftLine::Complex, to: FftLine::Complex, len: shape[last - 1], inverse };
+    let job = FftTask { from: FftLine::Complex, to: FftLine::Complex, len: shape[last - 1], inverse };
     let columns = job.passes(columns, DType::Complex64, Shape::new(turned)?, context)?;
     let planes = context.dense(columns.permuted(&order)?)?;
     context.finish(planes)
 }
 
 /// A transform of lines of `len`, which counts the real elements if one side is real.
-struct Job {
+struct FftTask {
     from: FftLine,
     to: FftLine,
     len: usize,
     inverse: bool,
 }
 
-impl Job {
+impl FftTask {
     fn run<D: Driver>(&self, input: &Tensor, axis: usize, shape: Shape, context: &mut Context<D>) -> Result<Tensor> {
         let dtype = if self.to == FftLine::Real { DType::F32 } else { DType::Complex64 };
         if shape.elements() == 0 {

@@ -19,15 +19,15 @@ pub(super) const SILENT_STEPS_MAX: usize = super::EXACT_TAIL_BITS_MAX / 2;
 /// A basis of the silent messages so far: linearly independent vectors of the initial state (high
 /// bits) and the current state (low bits).
 #[derive(Clone, PartialEq)]
-struct Silent(Vec<u16>);
+struct SilentBasis(Vec<u16>);
 
 /// Two different messages have the same coded bits.
-struct Lost;
+struct AmbiguousCode;
 
-impl Silent {
+impl SilentBasis {
     /// Advances by one step, whose first coded bit has the index `at`. `is_free`: the step reads a
     /// bit of the message, rather than a zero of the tail.
-    fn step(&mut self, code: Convolutional, at: usize, is_free: bool) -> Result<(), Lost> {
+    fn step(&mut self, code: Convolutional, at: usize, is_free: bool) -> Result<(), AmbiguousCode> {
         if is_free {
             self.0.push(NEWEST);
         }
@@ -51,13 +51,13 @@ impl Silent {
 
     /// Brings the basis into its unique reduced form. A linear dependence is a silent message, with
     /// zeros after it.
-    fn reduce(&mut self) -> Result<(), Lost> {
+    fn reduce(&mut self) -> Result<(), AmbiguousCode> {
         for at in 0..self.0.len() {
             let Some(best) = (at..self.0.len()).max_by_key(|other| self.0[*other]) else { break };
             self.0.swap(at, best);
             let own = self.0[at];
             if own == 0 {
-                return Err(Lost);
+                return Err(AmbiguousCode);
             }
             let highest = 1 << own.ilog2();
             for (other, vector) in self.0.iter_mut().enumerate() {
@@ -71,7 +71,7 @@ impl Silent {
 
     /// Advances by `count` steps from the start of a pattern. A state that recurs after some
     /// patterns is not followed again (Brent's cycle detection).
-    fn steps(&mut self, code: Convolutional, count: usize) -> Result<(), Lost> {
+    fn steps(&mut self, code: Convolutional, count: usize) -> Result<(), AmbiguousCode> {
         let pattern = pattern_steps(code);
         let (mut known, mut since, mut patience) = (self.clone(), 0, 1);
         let mut left = count;
@@ -91,7 +91,7 @@ impl Silent {
     /// Whether some silent message ends in its initial state.
     fn has_circle(&self) -> bool {
         let mut apart =
-            Silent(self.0.iter().map(|vector| (vector >> (TAIL_BITS + 1)) ^ (vector & (NEWEST - 1))).collect());
+            SilentBasis(self.0.iter().map(|vector| (vector >> (TAIL_BITS + 1)) ^ (vector & (NEWEST - 1))).collect());
         apart.reduce().is_err()
     }
 }
@@ -109,8 +109,8 @@ pub(super) fn is_lossless(code: Convolutional, bits: usize, ending: Ending) -> b
         return true;
     }
     let mut silent = match ending {
-        Ending::TailBiting => Silent((0..TAIL_BITS).map(|bit| 1 << bit | 1 << (bit + TAIL_BITS + 1)).collect()),
-        Ending::Terminated | Ending::Open => Silent(Vec::new()),
+        Ending::TailBiting => SilentBasis((0..TAIL_BITS).map(|bit| 1 << bit | 1 << (bit + TAIL_BITS + 1)).collect()),
+        Ending::Terminated | Ending::Open => SilentBasis(Vec::new()),
     };
     let stepped = silent.steps(code, bits);
     let ended = match ending {

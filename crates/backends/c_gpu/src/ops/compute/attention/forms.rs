@@ -40,8 +40,8 @@ pub(super) struct Sizes {
 
 /// The tiling of a block for certain sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Form {
-    way: Way,
+pub(super) struct AttentionTiling {
+    way: AttentionUnit,
     /// Elements of a query and of a value, rounded up.
     d: usize,
     d_v: usize,
@@ -50,7 +50,7 @@ pub(super) struct Form {
 
 /// The unit that multiplies, with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum AttentionUnit {
     /// Groups of four warps that multiply together.
     Groups {
         /// Number of groups, each with 64 queries.
@@ -72,22 +72,22 @@ enum Way {
     },
 }
 
-const fn groups(groups: usize, stages: usize, turns: bool) -> Way {
-    Way::Groups { groups, stages, turns }
+const fn groups(groups: usize, stages: usize, turns: bool) -> AttentionUnit {
+    AttentionUnit::Groups { groups, stages, turns }
 }
 
-const fn split(groups: usize, stages: usize) -> Way {
-    Way::Split { groups, stages }
+const fn split(groups: usize, stages: usize) -> AttentionUnit {
+    AttentionUnit::Split { groups, stages }
 }
 
-const fn tiles(warps: usize, row_tiles: usize, keys: usize, blocks: usize) -> Way {
-    Way::Tiles { warps, row_tiles, keys, blocks }
+const fn tiles(warps: usize, row_tiles: usize, keys: usize, blocks: usize) -> AttentionUnit {
+    AttentionUnit::Tiles { warps, row_tiles, keys, blocks }
 }
 
 /// The forms, by bytes per element and by the maximum number of elements of a query or value. The
 /// first form that fits the device and leaves at most a fifth of its queries idle is chosen. The
 /// other forms are for smaller devices and for measurements.
-const FORMS: [(usize, usize, &[Way]); 7] = [
+const FORMS: [(usize, usize, &[AttentionUnit]); 7] = [
     (
         2,
         32,
@@ -150,16 +150,17 @@ const FORMS: [(usize, usize, &[Way]); 7] = [
     (4, 256, &[tiles(4, 1, 16, 1), tiles(2, 1, 16, 2)]),
 ];
 
-impl Form {
+impl AttentionTiling {
     /// The form for these sizes; `None` if plain arithmetic must be used.
-    pub(super) fn choose(sizes: &Sizes, properties: &Properties) -> Option<Form> {
+    pub(super) fn choose(sizes: &Sizes, properties: &Properties) -> Option<AttentionTiling> {
         if !properties.matrix_tiles {
             return None;
         }
         let (dim, size_bytes) = (sizes.d.max(sizes.d_v), sizes.dtype.size_bytes());
         let (.., ways) = FORMS.iter().find(|(bytes, most, _)| *bytes == size_bytes && dim <= *most)?;
-        let form = |way: &Way| Form::new(*way, sizes, size_bytes);
-        let mut fitting: Vec<Form> = ways.iter().map(form).filter(|form| form.fits(sizes, properties)).collect();
+        let form = |way: &AttentionUnit| AttentionTiling::new(*way, sizes, size_bytes);
+        let mut fitting: Vec<AttentionTiling> =
+            ways.iter().map(form).filter(|form| form.fits(sizes, properties)).collect();
         // If all keys fit one tile of a group, its warps wait for each other without other work.
         let is_short = sizes.n_k <= GROUP_KEYS && sizes.heads >= properties.multiprocessors as usize;
         if is_short && size_bytes == 2 && fitting.iter().any(|form| !form.is_grouped()) {
@@ -167,7 +168,7 @@ impl Form {
         }
         // If there are few blocks with all keys in one tile, only the time of a single block
         // counts.
-        let brief = |form: &Form| {
+        let brief = |form: &AttentionTiling| {
             let blocks = sizes.heads * sizes.n_q.div_ceil(form.rows());
             form.has_all_keys(sizes) && blocks <= BRIEF_BLOCKS * properties.multiprocessors as usize
         };
@@ -178,22 +179,22 @@ impl Form {
         if let Some(asked) = asked.filter(|form| form.fits(sizes, properties)) {
             return Some(asked);
         }
-        let all_rows = |form: &Form| form.rows() * sizes.n_q.div_ceil(form.rows());
-        let full = |form: &&Form| all_rows(form) * 4 <= sizes.n_q * 5 && form.fills(sizes, properties);
+        let all_rows = |form: &AttentionTiling| form.rows() * sizes.n_q.div_ceil(form.rows());
+        let full = |form: &&AttentionTiling| all_rows(form) * 4 <= sizes.n_q * 5 && form.fills(sizes, properties);
         fitting.iter().find(full).or(fitting.iter().min_by_key(|form| all_rows(form))).copied()
     }
 
-    fn new(way: Way, sizes: &Sizes, size_bytes: usize) -> Form {
+    fn new(way: AttentionUnit, sizes: &Sizes, size_bytes: usize) -> AttentionTiling {
         let step = match way {
-            Way::Groups { .. } | Way::Split { .. } => 64,
-            Way::Tiles { .. } => 16,
+            AttentionUnit::Groups { .. } | AttentionUnit::Split { .. } => 64,
+            AttentionUnit::Tiles { .. } => 16,
         };
         // Steps of 32 above 32, so that fewer kernels are compiled.
         let padded = |dim: usize| match dim.next_multiple_of(step).max(step) {
             small @ 0..=32 => small,
             large => large.next_multiple_of(32),
         };
-        Form { way, d: padded(sizes.d), d_v: padded(sizes.d_v), size_bytes }
+        AttentionTiling { way, d: padded(sizes.d), d_v: padded(sizes.d_v), size_bytes }
     }
 
     fn fits(&self, sizes: &Sizes, properties: &Properties) -> bool {
@@ -213,67 +214,67 @@ impl Form {
     /// Whether a warp has all keys at once, in a tile made for that, which keys fill by more than
     /// half.
     fn has_all_keys(&self, sizes: &Sizes) -> bool {
-        matches!(self.way, Way::Tiles { keys: GROUP_KEYS, .. } if sizes.n_k <= GROUP_KEYS && sizes.n_k > GROUP_KEYS / 2)
+        matches!(self.way, AttentionUnit::Tiles { keys: GROUP_KEYS, .. } if sizes.n_k <= GROUP_KEYS && sizes.n_k > GROUP_KEYS / 2)
     }
 
     /// Whether warps multiply together. Rows are then copied in words of 16 bytes.
     pub(super) fn is_grouped(&self) -> bool {
-        !matches!(self.way, Way::Tiles { .. })
+        !matches!(self.way, AttentionUnit::Tiles { .. })
     }
 
     /// The kernel's file and entry.
     pub(super) fn kernel(&self) -> (Unit, &'static str) {
         match self.way {
-            Way::Groups { .. } => (ATTENTION_GROUPS, "attention_groups"),
-            Way::Split { .. } => (ATTENTION_SPLIT, "attention_split"),
-            Way::Tiles { .. } => (ATTENTION_TILES, "attention_tiles"),
+            AttentionUnit::Groups { .. } => (ATTENTION_GROUPS, "attention_groups"),
+            AttentionUnit::Split { .. } => (ATTENTION_SPLIT, "attention_split"),
+            AttentionUnit::Tiles { .. } => (ATTENTION_TILES, "attention_tiles"),
         }
     }
 
     /// Number of queries per block.
     pub(super) fn rows(&self) -> usize {
         match self.way {
-            Way::Groups { groups, .. } | Way::Split { groups, .. } => groups * GROUP_ROWS,
-            Way::Tiles { warps, row_tiles, .. } => warps * row_tiles * 16,
+            AttentionUnit::Groups { groups, .. } | AttentionUnit::Split { groups, .. } => groups * GROUP_ROWS,
+            AttentionUnit::Tiles { warps, row_tiles, .. } => warps * row_tiles * 16,
         }
     }
 
     pub(super) fn threads(&self) -> usize {
         match self.way {
             // Four additional warps copy.
-            Way::Groups { groups, .. } | Way::Split { groups, .. } => (groups + 1) * 4 * WARP_LANES,
-            Way::Tiles { warps, .. } => warps * WARP_LANES,
+            AttentionUnit::Groups { groups, .. } | AttentionUnit::Split { groups, .. } => (groups + 1) * 4 * WARP_LANES,
+            AttentionUnit::Tiles { warps, .. } => warps * WARP_LANES,
         }
     }
 
     pub(super) fn shared_bytes(&self) -> usize {
         let both = (self.d + self.d_v) * self.size_bytes;
         match self.way {
-            Way::Groups { stages, .. } => {
+            AttentionUnit::Groups { stages, .. } => {
                 ALIGN_BYTES + self.rows() * self.d * self.size_bytes + stages * GROUP_KEYS * both
             }
             // Each number has two parts.
-            Way::Split { stages, .. } => ALIGN_BYTES + stages * SPLIT_KEYS * 2 * both,
+            AttentionUnit::Split { stages, .. } => ALIGN_BYTES + stages * SPLIT_KEYS * 2 * both,
             // Rows are padded by 16 bytes.
-            Way::Tiles { keys, .. } => self.rows() * (self.d * self.size_bytes + 16) + 2 * keys * (both + 32),
+            AttentionUnit::Tiles { keys, .. } => self.rows() * (self.d * self.size_bytes + 16) + 2 * keys * (both + 32),
         }
     }
 
     pub(super) fn parameters(&self, kernel: Kernel) -> Kernel {
         let kernel = kernel.integer("D", self.d as i64).integer("DV", self.d_v as i64);
         match self.way {
-            Way::Groups { groups, stages, turns } => kernel
+            AttentionUnit::Groups { groups, stages, turns } => kernel
                 .integer("ROW_TILES", 1)
                 .integer("KEYS", GROUP_KEYS as i64)
                 .integer("GROUPS", groups as i64)
                 .integer("STAGES", stages as i64)
                 .flag("TURNS", turns),
-            Way::Split { groups, stages } => kernel
+            AttentionUnit::Split { groups, stages } => kernel
                 .integer("ROW_TILES", 1)
                 .integer("KEYS", SPLIT_KEYS as i64)
                 .integer("GROUPS", groups as i64)
                 .integer("STAGES", stages as i64),
-            Way::Tiles { warps, row_tiles, keys, blocks } => kernel
+            AttentionUnit::Tiles { warps, row_tiles, keys, blocks } => kernel
                 .integer("WARPS", warps as i64)
                 .integer("ROW_TILES", row_tiles as i64)
                 .integer("KEYS", keys as i64)
@@ -308,7 +309,7 @@ mod tests {
             let dtype = if size_bytes == 2 { DType::F16 } else { DType::F32 };
             for way in ways {
                 let sizes = sizes(dtype, 4096, 64, most);
-                let form = Form::new(*way, &sizes, size_bytes);
+                let form = AttentionTiling::new(*way, &sizes, size_bytes);
                 assert!(form.fits(&sizes, &large), "{form:?} takes {} bytes", form.shared_bytes());
                 assert!(form.threads() <= 1024 && form.rows().is_multiple_of(16), "{form:?}");
             }
@@ -318,7 +319,8 @@ mod tests {
     #[test]
     fn sizes_get_the_form_that_they_fill() {
         let (hopper, ampere) = (properties(227 << 10, true, true), properties(99 << 10, true, false));
-        let chosen = |sizes: Sizes, properties: &Properties| Form::choose(&sizes, properties).map(|form| form.way);
+        let chosen =
+            |sizes: Sizes, properties: &Properties| AttentionTiling::choose(&sizes, properties).map(|form| form.way);
         assert_eq!(chosen(sizes(DType::F16, 2048, 256, 64), &hopper), Some(groups(3, 2, true)));
         assert_eq!(chosen(sizes(DType::BF16, 8192, 32, 128), &hopper), Some(groups(2, 2, true)));
         assert_eq!(chosen(sizes(DType::F16, 128, 100, 64), &hopper), Some(groups(2, 2, true)));
@@ -336,10 +338,10 @@ mod tests {
         // Unaligned rows, small ones and large ones use single warps or plain arithmetic.
         let crooked = Sizes { is_wide: false, ..sizes(DType::F16, 2048, 256, 64) };
         assert_eq!(chosen(crooked, &hopper), Some(tiles(4, 2, 64, 2)));
-        assert!(matches!(chosen(sizes(DType::F16, 2048, 256, 16), &hopper), Some(Way::Tiles { .. })));
+        assert!(matches!(chosen(sizes(DType::F16, 2048, 256, 16), &hopper), Some(AttentionUnit::Tiles { .. })));
         assert_eq!(chosen(sizes(DType::F16, 2048, 256, 300), &hopper), None);
         assert_eq!(chosen(sizes(DType::F16, 2048, 256, 64), &properties(64 << 10, false, false)), None);
         // One query gets the smallest block.
-        assert_eq!(Form::choose(&sizes(DType::F16, 1, 8, 64), &ampere).map(|form| form.rows()), Some(32));
+        assert_eq!(AttentionTiling::choose(&sizes(DType::F16, 1, 8, 64), &ampere).map(|form| form.rows()), Some(32));
     }
 }

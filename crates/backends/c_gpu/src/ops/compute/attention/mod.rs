@@ -16,7 +16,7 @@ use crate::strides::Axes;
 
 mod forms;
 
-use forms::{Form, Sizes};
+use forms::{AttentionTiling, Sizes};
 
 /// Queries and value columns of a block in plain arithmetic.
 const PLAIN_ROWS: usize = 32;
@@ -59,7 +59,7 @@ fn run_into(op: &Attention, output: Address, heads_inside: bool, context: &mut C
         return Ok(());
     }
     let mask = op.whole_mask()?;
-    let task = Task {
+    let task = AttentionTask {
         dtype: op.q.dtype(),
         shape,
         q: Operand::rows(&op.q, 1, context)?,
@@ -82,7 +82,7 @@ fn output_is_empty(shape: &AttentionShape) -> bool {
 }
 
 /// An attention whose operands are all on the device.
-struct Task {
+struct AttentionTask {
     dtype: DType,
     shape: AttentionShape,
     q: Operand,
@@ -96,9 +96,9 @@ struct Task {
     output: Address,
 }
 
-impl Task {
+impl AttentionTask {
     fn queue(&self, context: &mut Context) -> Result<()> {
-        match Form::choose(&self.sizes(), context.driver.properties()) {
+        match AttentionTiling::choose(&self.sizes(), context.driver.properties()) {
             Some(form) => {
                 let (unit, entry) = form.kernel();
                 let kernel = form.parameters(self.kernel(unit, entry));

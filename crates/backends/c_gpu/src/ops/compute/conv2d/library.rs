@@ -35,7 +35,7 @@ const NAN_SAMPLES: usize = 256;
 const THREADS: usize = 256;
 
 /// A convolution or a gradient, with its tensors.
-pub struct Job {
+pub struct ConvolutionTask {
     /// Its sizes.
     pub shape: ConvShape,
     /// Type of its elements.
@@ -47,7 +47,7 @@ pub struct Job {
     /// The activation.
     pub activation: Activation,
     /// The tensors that are channels-last already.
-    pub lies: Lies,
+    pub lies: ChannelsLastTensors,
     /// Whether the plan fuses bias, residual and activation. True if the output is channels-last.
     pub is_fused: bool,
 }
@@ -55,7 +55,7 @@ pub struct Job {
 /// The tensors of a job that are channels-last, as the library wants them. A residual has the
 /// layout of the output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Lies {
+pub struct ChannelsLastTensors {
     /// The image.
     pub input: bool,
     /// The filters.
@@ -65,7 +65,7 @@ pub struct Lies {
 }
 
 /// The scratch memory for one problem.
-pub struct Room {
+pub struct ConvolutionScratch {
     /// The transposed images and weights, if they are transposed.
     turned: Option<ConvolutionTensors>,
     workspace: Address,
@@ -73,7 +73,7 @@ pub struct Room {
 }
 
 /// Queues the job if the library has a plan for it; returns false otherwise.
-pub fn run(job: &Job, context: &mut Context) -> Result<bool> {
+pub fn run(job: &ConvolutionTask, context: &mut Context) -> Result<bool> {
     let driver = Rc::clone(&context.driver);
     let Some(library) = driver.convolutions() else { return Ok(false) };
     if !job.is_eligible() {
@@ -111,7 +111,11 @@ pub fn run(job: &Job, context: &mut Context) -> Result<bool> {
 }
 
 /// The fastest plan with correct sums; `None` if our own kernel is faster.
-fn choose(library: &dyn Convolutions, job: &Job, context: &mut Context) -> Result<Option<Rc<dyn ConvolutionPlan>>> {
+fn choose(
+    library: &dyn Convolutions,
+    job: &ConvolutionTask,
+    context: &mut Context,
+) -> Result<Option<Rc<dyn ConvolutionPlan>>> {
     let trial = Trial::new(job, context)?;
     let Some((time, plan)) = tried(library, job, &trial, context)? else { return Ok(None) };
     // Our own kernel does not fuse everything that such a plan does.
@@ -123,17 +127,22 @@ fn choose(library: &dyn Convolutions, job: &Job, context: &mut Context) -> Resul
 }
 
 /// A plan and its time.
-pub type Timed = (Duration, Rc<dyn ConvolutionPlan>);
+pub type TimedPlan = (Duration, Rc<dyn ConvolutionPlan>);
 
 /// The fastest plan with correct sums, not compared with our own kernel.
-pub fn fastest(library: &dyn Convolutions, job: &Job, context: &mut Context) -> Result<Option<Timed>> {
+pub fn fastest(library: &dyn Convolutions, job: &ConvolutionTask, context: &mut Context) -> Result<Option<TimedPlan>> {
     let trial = Trial::new(job, context)?;
     tried(library, job, &trial, context)
 }
 
 /// Runs every plan for the job on the numbers of a trial.
-fn tried(library: &dyn Convolutions, job: &Job, trial: &Trial, context: &mut Context) -> Result<Option<Timed>> {
-    let mut best: Option<Timed> = None;
+fn tried(
+    library: &dyn Convolutions,
+    job: &ConvolutionTask,
+    trial: &Trial,
+    context: &mut Context,
+) -> Result<Option<TimedPlan>> {
+    let mut best: Option<TimedPlan> = None;
     for channels_last in job.layouts() {
         let mut plans = library.plans(&job.problem(channels_last)).unwrap_or_default();
         plans.retain(|plan| plan.workspace_bytes() <= WORKSPACE_BYTES_MAX);
@@ -152,7 +161,7 @@ fn tried(library: &dyn Convolutions, job: &Job, trial: &Trial, context: &mut Con
     Ok(best)
 }
 
-impl Job {
+impl ConvolutionTask {
     /// A job whose tensors have the ops' layout (channels first).
     pub fn new(
         shape: ConvShape,
@@ -160,15 +169,23 @@ impl Job {
         kind: ConvolutionKind,
         tensors: ConvolutionTensors,
         activation: Activation,
-    ) -> Job {
-        Job { shape, dtype, kind, tensors, activation, lies: Lies::default(), is_fused: false }
+    ) -> ConvolutionTask {
+        ConvolutionTask {
+            shape,
+            dtype,
+            kind,
+            tensors,
+            activation,
+            lies: ChannelsLastTensors::default(),
+            is_fused: false,
+        }
     }
 
     /// The same job with other tensors in the ops' layout, and without an activation unless the
     /// plan fuses it.
-    pub(super) fn with(&self, tensors: ConvolutionTensors) -> Job {
+    pub(super) fn with(&self, tensors: ConvolutionTensors) -> ConvolutionTask {
         let activation = if self.is_fused { self.activation } else { Activation::None };
-        Job { tensors, activation, lies: Lies::default(), ..*self }
+        ConvolutionTask { tensors, activation, lies: ChannelsLastTensors::default(), ..*self }
     }
 
     /// Number of channels that the plan sees.
@@ -272,7 +289,12 @@ impl Job {
     }
 
     /// Memory for plans of this layout with a workspace of this size.
-    pub fn room(&self, channels_last: bool, workspace_bytes: usize, context: &mut Context) -> Result<Room> {
+    pub fn room(
+        &self,
+        channels_last: bool,
+        workspace_bytes: usize,
+        context: &mut Context,
+    ) -> Result<ConvolutionScratch> {
         let workspace = context.workspace(workspace_bytes.max(1))?;
         let turned = if channels_last {
             let bytes = self.dtype.size_bytes();
@@ -297,11 +319,16 @@ impl Job {
         } else {
             None
         };
-        Ok(Room { turned, workspace, workspace_bytes })
+        Ok(ConvolutionScratch { turned, workspace, workspace_bytes })
     }
 
     /// The time of a plan including everything around it; `None` if it does not run.
-    pub fn time(&self, plan: &dyn ConvolutionPlan, room: &Room, context: &mut Context) -> Result<Option<Duration>> {
+    pub fn time(
+        &self,
+        plan: &dyn ConvolutionPlan,
+        room: &ConvolutionScratch,
+        context: &mut Context,
+    ) -> Result<Option<Duration>> {
         if !self.queue(plan, room, context)? {
             return Ok(None);
         }
@@ -322,7 +349,7 @@ impl Job {
     }
 
     /// Queues the whole job with this plan; false if the library refuses.
-    pub fn queue(&self, plan: &dyn ConvolutionPlan, room: &Room, context: &mut Context) -> Result<bool> {
+    pub fn queue(&self, plan: &dyn ConvolutionPlan, room: &ConvolutionScratch, context: &mut Context) -> Result<bool> {
         debug_assert!(plan.workspace_bytes() <= room.workspace_bytes);
         let Some(turned) = &room.turned else {
             let mut tensors = self.tensors;
@@ -376,7 +403,12 @@ impl Job {
 
     /// Whether a plan propagates NaN: an image of only NaN must give only NaN. Waits for the
     /// device.
-    pub(super) fn keeps_nan(&self, plan: &dyn ConvolutionPlan, room: &Room, context: &mut Context) -> Result<bool> {
+    pub(super) fn keeps_nan(
+        &self,
+        plan: &dyn ConvolutionPlan,
+        room: &ConvolutionScratch,
+        context: &mut Context,
+    ) -> Result<bool> {
         let (Some(turned), true) = (&room.turned, self.is_fused && self.activation == Activation::Relu) else {
             return Ok(true);
         };

@@ -4,11 +4,11 @@ use panoply_core::{Backend, OpenOptions, Shape, Tensor, f16};
 use super::*;
 use crate::{EmulatedBackend, GpuBackend};
 
-fn job(output: Address, bias: Option<Address>, dims: [usize; 4]) -> Job {
+fn job(output: Address, bias: Option<Address>, dims: [usize; 4]) -> ConvolutionTask {
     let [batch, filters, height, width] = dims;
     let shape = ConvShape::new([batch, 1, height, width], [filters, 1, 1, 1], &ConvOptions::default()).unwrap();
     let tensors = ConvolutionTensors { input: Address::NULL, weights: Address::NULL, output, bias, residual: None };
-    Job::new(shape, DType::F16, ConvolutionKind::Forward, tensors, Activation::Relu)
+    ConvolutionTask::new(shape, DType::F16, ConvolutionKind::Forward, tensors, Activation::Relu)
 }
 
 #[test]

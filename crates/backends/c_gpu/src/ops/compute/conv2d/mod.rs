@@ -15,7 +15,7 @@ use crate::library::{ConvolutionKind, ConvolutionTensors};
 pub mod library;
 pub mod trial;
 
-use library::{Job, Lies};
+use library::{ChannelsLastTensors, ConvolutionTask};
 
 /// `TILE`, `DEPTH` and `THREADS` of the kernel.
 const TILE: usize = 64;
@@ -48,7 +48,7 @@ pub(crate) fn run(op: &Conv2d, context: &mut Context) -> Result<Value> {
     let output = context.output(op.input.dtype(), op.output_shape()?)?;
     let (dtype, activation) = (op.input.dtype(), op.activation);
     let tensors = ConvolutionTensors { input, weights, output: output.address, bias, residual: None };
-    if !library::run(&Job::new(shape, dtype, ConvolutionKind::Forward, tensors, activation), context)? {
+    if !library::run(&ConvolutionTask::new(shape, dtype, ConvolutionKind::Forward, tensors, activation), context)? {
         let product = ConvProduct { activation, ..ConvProduct::of(ConvolutionKind::Forward, &shape) };
         product.run(dtype, Operands::of(ConvolutionKind::Forward, &tensors), context)?;
     }
@@ -58,7 +58,8 @@ pub(crate) fn run(op: &Conv2d, context: &mut Context) -> Result<Value> {
 /// The same with a channels-last output. Channels-last images and weights are read in place.
 fn run_turned(op: &Conv2d, shape: &ConvShape, context: &mut Context) -> Result<Value> {
     let lies = |tensor: &Tensor, context: &Context| context.owns(tensor) && is_channels_last(tensor);
-    let lies = Lies { input: lies(&op.input, context), weights: lies(&op.weights, context), output: true };
+    let lies =
+        ChannelsLastTensors { input: lies(&op.input, context), weights: lies(&op.weights, context), output: true };
     let mut place = |tensor: &Tensor, lies: bool| match lies {
         true => Ok(context.view(tensor)?.address),
         false => context.input(tensor),
@@ -68,13 +69,18 @@ fn run_turned(op: &Conv2d, shape: &ConvShape, context: &mut Context) -> Result<V
     let output = context.output(op.input.dtype(), op.output_shape()?)?;
     let (dtype, activation) = (op.input.dtype(), op.activation);
     let tensors = ConvolutionTensors { input, weights, output: output.address, bias, residual: None };
-    let job = Job { lies, is_fused: true, ..Job::new(*shape, dtype, ConvolutionKind::Forward, tensors, activation) };
+    let job = ConvolutionTask {
+        lies,
+        is_fused: true,
+        ..ConvolutionTask::new(*shape, dtype, ConvolutionKind::Forward, tensors, activation)
+    };
     if shape.output_len() > 0 && !library::run(&job, context)? {
         // Our own kernel needs channels-first images.
         let (input, weights) = (context.input(&op.input)?, context.input(&op.weights)?);
         let first = context.scratch(shape.output_len() * dtype.size_bytes())?;
         let tensors = ConvolutionTensors { input, weights, output: first, bias, residual: None };
-        if !library::run(&Job::new(*shape, dtype, ConvolutionKind::Forward, tensors, activation), context)? {
+        if !library::run(&ConvolutionTask::new(*shape, dtype, ConvolutionKind::Forward, tensors, activation), context)?
+        {
             let product = ConvProduct { activation, ..ConvProduct::of(ConvolutionKind::Forward, shape) };
             product.run(dtype, Operands::of(ConvolutionKind::Forward, &tensors), context)?;
         }
@@ -90,7 +96,7 @@ pub(crate) fn run_backward_input(op: &Conv2dBackwardInput, context: &mut Context
     let output = context.output(op.gradient.dtype(), op.output_shape()?)?;
     let (dtype, activation) = (op.gradient.dtype(), Activation::None);
     let tensors = ConvolutionTensors { input: output.address, weights, output: gradient, bias: None, residual: None };
-    if !library::run(&Job::new(shape, dtype, ConvolutionKind::Input, tensors, activation), context)? {
+    if !library::run(&ConvolutionTask::new(shape, dtype, ConvolutionKind::Input, tensors, activation), context)? {
         ConvProduct::of(ConvolutionKind::Input, &shape).run(
             dtype,
             Operands::of(ConvolutionKind::Input, &tensors),
@@ -106,7 +112,7 @@ pub(crate) fn run_backward_weight(op: &Conv2dBackwardWeight, context: &mut Conte
     let output = context.output(op.input.dtype(), op.output_shape()?)?;
     let (dtype, activation) = (op.input.dtype(), Activation::None);
     let tensors = ConvolutionTensors { input, weights: output.address, output: gradient, bias: None, residual: None };
-    if !library::run(&Job::new(shape, dtype, ConvolutionKind::Weights, tensors, activation), context)? {
+    if !library::run(&ConvolutionTask::new(shape, dtype, ConvolutionKind::Weights, tensors, activation), context)? {
         ConvProduct::of(ConvolutionKind::Weights, &shape).run(
             dtype,
             Operands::of(ConvolutionKind::Weights, &tensors),

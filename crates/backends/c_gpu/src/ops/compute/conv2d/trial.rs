@@ -5,7 +5,7 @@
 use panoply_core::op::compute::Activation;
 use panoply_core::{DType, Result};
 
-use super::library::{Job, Room};
+use super::library::{ConvolutionScratch, ConvolutionTask};
 use super::{ConvProduct, Operands};
 use crate::arguments::Arguments;
 use crate::context::Context;
@@ -31,7 +31,7 @@ const CAUTION: f32 = 0.75;
 /// A job with trial data.
 pub struct Trial {
     /// The job, with the trial's tensors.
-    pub job: Job,
+    pub job: ConvolutionTask,
     product: ConvProduct,
     /// The exact value of one sum in every `step`, in f64.
     exact: Address,
@@ -43,7 +43,7 @@ pub struct Trial {
 
 impl Trial {
     /// Generates the noise and the exact sums.
-    pub fn new(job: &Job, context: &mut Context) -> Result<Trial> {
+    pub fn new(job: &ConvolutionTask, context: &mut Context) -> Result<Trial> {
         let product = ConvProduct::of(job.kind, &job.shape);
         let activation = if job.is_fused { job.activation } else { Activation::None };
         let product = ConvProduct { activation, ..product };
@@ -84,7 +84,12 @@ impl Trial {
     }
 
     /// Whether a plan propagates NaN.
-    pub fn keeps_nan(&self, plan: &dyn ConvolutionPlan, room: &Room, context: &mut Context) -> Result<bool> {
+    pub fn keeps_nan(
+        &self,
+        plan: &dyn ConvolutionPlan,
+        room: &ConvolutionScratch,
+        context: &mut Context,
+    ) -> Result<bool> {
         self.job.keeps_nan(plan, room, context)
     }
 

@@ -6,7 +6,7 @@
 //! 2. The next step joins the deferred maps if it is a map of the same expression, of any length,
 //!    and if no map uses another's output.
 //! 3. Before any other work is queued, and at the end of the graph, the deferred maps are queued
-//!    ([`Waiting::flush`]).
+//!    ([`DeferredMaps::flush`]).
 
 use panoply_core::expr::Program;
 use panoply_core::op::compute::Map;
@@ -26,7 +26,7 @@ const OTHER_WORDS: usize = 2;
 
 /// The deferred maps.
 #[derive(Default)]
-pub(crate) struct Waiting {
+pub(crate) struct DeferredMaps {
     group: Option<Group>,
 }
 
@@ -37,11 +37,11 @@ struct Group {
     dtypes: Vec<DType>,
     accesses: Vec<Access>,
     width: u32,
-    maps: Vec<Waits>,
+    maps: Vec<DeferredMap>,
 }
 
 /// One deferred map.
-struct Waits {
+struct DeferredMap {
     elements: usize,
     target: Address,
     inputs: Vec<Address>,
@@ -50,7 +50,7 @@ struct Waits {
     read: Vec<(u64, u64)>,
 }
 
-impl Waiting {
+impl DeferredMaps {
     /// Defers a map and returns its output; `None` if the map cannot be deferred. Queues the
     /// deferred maps that it cannot join.
     pub(crate) fn take(&mut self, op: &Map, context: &mut Context) -> Result<Option<Value>> {
@@ -73,7 +73,7 @@ impl Waiting {
             return Ok(None);
         }
         let target = context.output(output, shape)?;
-        let map = Waits::new(elements, target.address, output, &inputs);
+        let map = DeferredMap::new(elements, target.address, output, &inputs);
         let joins = |group: &Group| {
             group.maps.len() < most(inputs.count)
                 && (group.output, group.width) == (output, width)
@@ -115,8 +115,8 @@ fn most(inputs: usize) -> usize {
     (ARGUMENT_BYTES_MAX - OTHER_ARGUMENT_BYTES) / 8 / (inputs + OTHER_WORDS)
 }
 
-impl Waits {
-    fn new(elements: usize, target: Address, output: DType, inputs: &MapInputs) -> Waits {
+impl DeferredMap {
+    fn new(elements: usize, target: Address, output: DType, inputs: &MapInputs) -> DeferredMap {
         let bytes =
             |first: Address, count: usize, dtype: DType| (first.0, first.0 + (count * dtype.size_bytes()) as u64);
         let read = (0..inputs.count).map(|input| {
@@ -125,11 +125,11 @@ impl Waits {
         });
         let read = read.collect();
         let inputs = inputs.addresses[..inputs.count].to_vec();
-        Waits { elements, target, inputs, written: bytes(target, elements, output), read }
+        DeferredMap { elements, target, inputs, written: bytes(target, elements, output), read }
     }
 
     /// Whether one of the two maps writes what the other reads or writes.
-    fn clashes(&self, other: &Waits) -> bool {
+    fn clashes(&self, other: &DeferredMap) -> bool {
         let meet = |a: &(u64, u64), b: &(u64, u64)| a.0 < b.1 && b.0 < a.1;
         meet(&self.written, &other.written)
             || self.read.iter().any(|read| meet(read, &other.written))
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn maps_clash_where_one_writes_what_the_other_uses() {
-        let map = |written: (u64, u64), read: &[(u64, u64)]| Waits {
+        let map = |written: (u64, u64), read: &[(u64, u64)]| DeferredMap {
             elements: 1,
             target: Address(written.0),
             inputs: Vec::new(),

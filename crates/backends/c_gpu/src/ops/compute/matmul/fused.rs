@@ -13,7 +13,7 @@ use super::{Product, TIMED_RUNS};
 use crate::context::Context;
 use crate::driver::Stream;
 use crate::library::{ConvolutionKind, ConvolutionTensors, Order};
-use crate::ops::compute::conv2d::library::{self, Job, Lies};
+use crate::ops::compute::conv2d::library::{self, ChannelsLastTensors, ConvolutionTask};
 
 impl Product<'_> {
     /// Runs the product through the library for convolutions. Returns false if the library does not
@@ -21,7 +21,7 @@ impl Product<'_> {
     pub(super) fn by_convolution(&self, context: &mut Context) -> Result<bool> {
         let driver = Rc::clone(&context.driver);
         let Some(library) = driver.convolutions().filter(|library| library.fuses()) else { return Ok(false) };
-        let Some(job) = self.as_convolution().filter(Job::is_eligible) else { return Ok(false) };
+        let Some(job) = self.as_convolution().filter(ConvolutionTask::is_eligible) else { return Ok(false) };
         let problem = job.problem(true);
         if library.choice(&problem).is_none() && !context.is_request() {
             let plan = context.lasting(|context| -> Result<_> {
@@ -38,7 +38,7 @@ impl Product<'_> {
 
     /// The product as a convolution; `None` if it has no suitable epilogue, or its layout does not
     /// fit.
-    fn as_convolution(&self) -> Option<Job> {
+    fn as_convolution(&self) -> Option<ConvolutionTask> {
         let (op, shape) = (self.op, &self.shape);
         let is_half = matches!(op.a.dtype(), DType::F16 | DType::BF16);
         let follows = self.c.is_some() || matches!(op.activation, Activation::Relu | Activation::Gelu);
@@ -67,9 +67,9 @@ impl Product<'_> {
             bias: self.bias,
             residual,
         };
-        let lies = Lies { input: true, weights: true, output: true };
-        let job = Job::new(shape, op.a.dtype(), ConvolutionKind::Forward, tensors, op.activation);
-        Some(Job { lies, is_fused: true, ..job })
+        let lies = ChannelsLastTensors { input: true, weights: true, output: true };
+        let job = ConvolutionTask::new(shape, op.a.dtype(), ConvolutionKind::Forward, tensors, op.activation);
+        Some(ConvolutionTask { lies, is_fused: true, ..job })
     }
 
     /// The time of the product by the library for products, including the epilogue; `None` if that

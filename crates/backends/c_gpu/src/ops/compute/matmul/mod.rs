@@ -21,7 +21,7 @@ mod thin;
 mod tiles;
 pub(crate) mod units;
 
-use thin::Thin;
+use thin::ThinSplit;
 use tiles::Tiling;
 use units::Units;
 
@@ -72,7 +72,7 @@ pub(super) struct Product<'a> {
 
 impl Product<'_> {
     fn queue(&self, context: &mut Context) -> Result<()> {
-        if let Some(thin) = Thin::of(self, context.multiprocessors(), context.warp_lanes()) {
+        if let Some(thin) = ThinSplit::of(self, context.multiprocessors(), context.warp_lanes()) {
             return thin.run(self, context);
         }
         let tiling = Tiling::of(self, context.multiprocessors());

@@ -35,7 +35,7 @@ const NARROW_SUMS_MAX: usize = 1024;
 
 /// The partition of a thin product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Thin {
+pub(super) struct ThinSplit {
     /// Capacity for the thin operand's rows: a power of two, or a multiple of four if the other
     /// operand is tall.
     rows: usize,
@@ -52,10 +52,10 @@ pub(super) struct Thin {
     places: usize,
 }
 
-impl Thin {
+impl ThinSplit {
     /// The partition of a product; `None` if the product is not thin, is too long, or has a type or
     /// layout that cannot be loaded in wide words.
-    pub(super) fn of(product: &Product, multiprocessors: usize, warp_lanes: usize) -> Option<Thin> {
+    pub(super) fn of(product: &Product, multiprocessors: usize, warp_lanes: usize) -> Option<ThinSplit> {
         let MatMulShape { m, n, k, .. } = product.shape;
         let batches = product.shape.batch.elements();
         let dtype = product.op.a.dtype();
@@ -80,14 +80,14 @@ impl Thin {
                 false => [TILE_MAX, TILE_MAX / 2].into_iter().find(fills).unwrap_or(wide),
             };
             let rows = if tall { thin.next_multiple_of(4) } else { thin.next_power_of_two() };
-            Thin { rows, swapped, deep, tall, narrow: false, places }
+            ThinSplit { rows, swapped, deep, tall, narrow: false, places }
         };
         let (a, b) = (&product.a, &product.b);
         let by_rows = (m <= ROWS_MAX)
             .then(|| tiles::is_deep(b, [b.col, b.row], [n, k], wide))
             .flatten()
             .map(|deep| cut(m, false, n, deep));
-        let narrow = Thin { rows: 1, swapped: false, deep: false, tall: false, narrow: true, places: 1 };
+        let narrow = ThinSplit { rows: 1, swapped: false, deep: false, tall: false, narrow: true, places: 1 };
         let is_narrow = (m <= ROWS_MAX || n <= COLS_MAX) && m * n <= NARROW_SUMS_MAX;
         by_rows.or_else(|| is_narrow.then_some(narrow)).or_else(|| {
             let deep = (n <= COLS_MAX).then(|| tiles::is_deep(a, [a.row, a.col], [m, k], wide)).flatten()?;
@@ -109,10 +109,10 @@ impl Thin {
             .flag("NARROW", self.narrow);
         let warps = THREADS / context.warp_lanes();
         let blocks = match self {
-            Thin { narrow: true, .. } => (m * n).div_ceil(warps),
-            Thin { tall: true, .. } => extent.div_ceil(TALL_PLACES),
-            Thin { deep: true, .. } => extent.div_ceil(warps * self.places),
-            Thin { deep: false, .. } => extent.div_ceil(self.places),
+            ThinSplit { narrow: true, .. } => (m * n).div_ceil(warps),
+            ThinSplit { tall: true, .. } => extent.div_ceil(TALL_PLACES),
+            ThinSplit { deep: true, .. } => extent.div_ceil(warps * self.places),
+            ThinSplit { deep: false, .. } => extent.div_ceil(self.places),
         };
         let launch = Launch::grid([blocks, 1, batch.elements()], THREADS);
         context.launch(&kernel, launch, &mut product.arguments())
@@ -128,21 +128,22 @@ mod tests {
     use super::*;
     use crate::driver::Address;
 
-    fn of(dtype: DType, [m, n, k]: [usize; 3], a_step: [i64; 2], b_step: [i64; 2]) -> Option<Thin> {
+    fn of(dtype: DType, [m, n, k]: [usize; 3], a_step: [i64; 2], b_step: [i64; 2]) -> Option<ThinSplit> {
         // Only the shape matters, so all elements are the same one.
         let one = Tensor::zeros(dtype, [1, 1]).unwrap();
         let whole = |rows, cols| one.broadcast_to(Shape::new([rows, cols]).unwrap()).unwrap();
         let op = MatMul::new(&whole(m, k), &whole(k, n));
         let operand = |[row, col]: [i64; 2]| Operand { address: Address(256), batch: Vec::new(), row, col };
         let (shape, a, b) = (op.matmul_shape().unwrap(), operand(a_step), operand(b_step));
-        Thin::of(&Product { op: &op, shape, a, b, c: None, bias: None, output: Address(256) }, 132, 32)
+        ThinSplit::of(&Product { op: &op, shape, a, b, c: None, bias: None, output: Address(256) }, 132, 32)
     }
 
     #[test]
     fn few_rows_or_few_columns_are_thin() {
-        let thin = |rows, swapped, deep, places| Some(Thin { rows, swapped, deep, tall: false, narrow: false, places });
-        let tall = |rows| Some(Thin { rows, swapped: true, deep: true, tall: true, narrow: false, places: 1 });
-        let narrow = Some(Thin { rows: 1, swapped: false, deep: false, tall: false, narrow: true, places: 1 });
+        let thin =
+            |rows, swapped, deep, places| Some(ThinSplit { rows, swapped, deep, tall: false, narrow: false, places });
+        let tall = |rows| Some(ThinSplit { rows, swapped: true, deep: true, tall: true, narrow: false, places: 1 });
+        let narrow = Some(ThinSplit { rows: 1, swapped: false, deep: false, tall: false, narrow: true, places: 1 });
         assert_eq!(of(DType::F16, [1, 512, 784], [784, 1], [512, 1]), thin(1, false, false, 8));
         assert_eq!(of(DType::F32, [1, 512, 784], [784, 1], [512, 1]), thin(1, false, false, 4));
         assert_eq!(of(DType::F32, [1, 4096, 784], [784, 1], [4096, 1]), thin(1, false, false, 16));

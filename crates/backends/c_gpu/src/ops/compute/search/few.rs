@@ -4,7 +4,7 @@
 use panoply_core::Result;
 use panoply_kernels::c::{Kernel, SEARCH_FEW};
 
-use super::Task;
+use super::SearchTask;
 use crate::arguments::Arguments;
 use crate::context::Context;
 use crate::driver::{Address, Launch};
@@ -27,7 +27,7 @@ const PART_ROUNDS_MIN: usize = 2;
 const CHOSEN_SHARE: usize = 16;
 
 /// The build and launch parameters of the kernel.
-struct Form {
+struct FewQueriesKernel {
     queries: usize,
     rows: usize,
     steps: usize,
@@ -40,12 +40,12 @@ struct Form {
 }
 
 /// Whether the lists of one query fit block memory.
-pub(super) fn fits(task: &Task) -> bool {
-    Form::new(task, 1).shared_bytes + OWN_SHARED_BYTES <= task.shared_bytes_max
+pub(super) fn fits(task: &SearchTask) -> bool {
+    FewQueriesKernel::new(task, 1).shared_bytes + OWN_SHARED_BYTES <= task.shared_bytes_max
 }
 
-impl Form {
-    fn new(task: &Task, queries: usize) -> Form {
+impl FewQueriesKernel {
+    fn new(task: &SearchTask, queries: usize) -> FewQueriesKernel {
         let lanes = task.lanes();
         // A round of at most 128 rows keeps the first selection of the nearest cheap.
         let (rows, steps, threads, blocks) = match queries {
@@ -56,26 +56,26 @@ impl Form {
         let round = threads / lanes * rows;
         let capacity = (2 * task.k + 2 * round.max(64)).next_power_of_two();
         let shared_bytes = queries * (capacity * 8 + task.dim * 4);
-        Form { queries, rows, steps, threads, blocks, capacity, shared_bytes, lanes }
+        FewQueriesKernel { queries, rows, steps, threads, blocks, capacity, shared_bytes, lanes }
     }
 
     /// The form with the most queries at a time that fits.
-    fn widest(task: &Task) -> Form {
+    fn widest(task: &SearchTask) -> FewQueriesKernel {
         let wanted = match task.query_count {
             1 => 1,
             2..=4 => 4,
             _ => 16,
         };
-        let form = Form::new(task, wanted);
+        let form = FewQueriesKernel::new(task, wanted);
         let room = SHARED_BYTES_MAX.min(task.shared_bytes_max.saturating_sub(OWN_SHARED_BYTES));
         match (form.shared_bytes <= room, wanted) {
             (true, _) | (_, 1) => form,
-            (false, 16) if Form::new(task, 4).shared_bytes <= room => Form::new(task, 4),
-            _ => Form::new(task, 1),
+            (false, 16) if FewQueriesKernel::new(task, 4).shared_bytes <= room => FewQueriesKernel::new(task, 4),
+            _ => FewQueriesKernel::new(task, 1),
         }
     }
 
-    fn kernel(&self, task: &Task) -> Kernel {
+    fn kernel(&self, task: &SearchTask) -> Kernel {
         task.with_parameters(Kernel::new(SEARCH_FEW, "search_few"))
             .integer("QUERIES", self.queries)
             .integer("ROWS", self.rows)
@@ -85,7 +85,7 @@ impl Form {
     }
 
     /// The number of parts into which the rows are split.
-    fn parts(&self, task: &Task, groups: usize, blocks: usize) -> usize {
+    fn parts(&self, task: &SearchTask, groups: usize, blocks: usize) -> usize {
         if groups > TICKETS_MAX {
             return 1;
         }
@@ -96,8 +96,8 @@ impl Form {
 }
 
 /// Runs the whole task in one launch.
-pub(super) fn run(task: &Task, context: &mut Context) -> Result<()> {
-    let form = Form::widest(task);
+pub(super) fn run(task: &SearchTask, context: &mut Context) -> Result<()> {
+    let form = FewQueriesKernel::widest(task);
     let groups = task.query_count.div_ceil(form.queries);
     let blocks = context.multiprocessors() * form.blocks;
     let parts = form.parts(task, groups, blocks);
@@ -106,16 +106,16 @@ pub(super) fn run(task: &Task, context: &mut Context) -> Result<()> {
 
 /// Searches the queries whose numbers are in device memory, after their count. If the count is
 /// zero, every block returns immediately.
-pub(super) fn run_chosen(task: &Task, chosen: Address, context: &mut Context) -> Result<()> {
-    let form = Form::new(task, 1);
+pub(super) fn run_chosen(task: &SearchTask, chosen: Address, context: &mut Context) -> Result<()> {
+    let form = FewQueriesKernel::new(task, 1);
     let blocks = context.multiprocessors() * form.blocks;
     let parts = form.parts(task, task.query_count, blocks * CHOSEN_SHARE);
     launch(task, &form, chosen, task.query_count, parts, blocks, context)
 }
 
 fn launch(
-    task: &Task,
-    form: &Form,
+    task: &SearchTask,
+    form: &FewQueriesKernel,
     chosen: Address,
     groups: usize,
     parts: usize,

@@ -4,7 +4,7 @@
 use panoply_core::Result;
 use panoply_kernels::c::{Kernel, SEARCH_HEAPS};
 
-use super::Task;
+use super::SearchTask;
 use crate::arguments::Arguments;
 use crate::context::Context;
 use crate::driver::Launch;
@@ -16,7 +16,7 @@ const THREADS_PER_PROCESSOR: usize = 64;
 const PART_ROWS_MIN: usize = 256;
 
 /// Runs the whole task in two launches.
-pub(super) fn run(task: &Task, context: &mut Context) -> Result<()> {
+pub(super) fn run(task: &SearchTask, context: &mut Context) -> Result<()> {
     let wanted = (context.multiprocessors() * THREADS_PER_PROCESSOR).div_ceil(task.query_count);
     let chunk = task.row_count.div_ceil(wanted).max(PART_ROWS_MIN).max(task.k);
     let parts = task.row_count.div_ceil(chunk).max(1);

@@ -16,7 +16,7 @@ use panoply_kernels::c::{Kernel, SEARCH_MANY, SEARCH_MEASURE, SEARCH_PACK, SEARC
 
 use super::schedule::{Schedule, ScorePass};
 use super::shape::Shape;
-use super::{Task, WIDE_BYTES, few};
+use super::{SearchTask, WIDE_BYTES, few};
 use crate::arguments::Arguments;
 use crate::context::Context;
 use crate::driver::{Address, Launch};
@@ -42,7 +42,7 @@ const SELECT_THREADS: usize = 256;
 const SELECT_SPARE_MIN: usize = 256;
 
 /// Whether this path is faster, and the device supports it.
-pub(super) fn takes(task: &Task, matrix_tiles: bool) -> bool {
+pub(super) fn takes(task: &SearchTask, matrix_tiles: bool) -> bool {
     let long = task.k >= LONG_K_MIN && task.row_count >= LONG_ROWS_MIN;
     (task.query_count >= QUERIES_MIN || long)
         && matrix_tiles
@@ -51,26 +51,26 @@ pub(super) fn takes(task: &Task, matrix_tiles: bool) -> bool {
         && task.dim > 0
 }
 
-pub(super) fn run(task: Task, context: &mut Context) -> Result<()> {
+pub(super) fn run(task: SearchTask, context: &mut Context) -> Result<()> {
     let task = aligned(task, context)?;
     let capacity = list_keys(&task, context);
     let turn = (LISTS_BYTES_MAX / (capacity * 8)).next_multiple_of(128);
     for begin in (0..task.query_count).step_by(turn) {
         let query_bytes = task.dim * task.query_type.size_bytes();
-        let part = Task {
+        let part = SearchTask {
             queries: task.queries + begin * query_bytes,
             query_count: turn.min(task.query_count - begin),
             ids: task.ids + begin * task.places * 4,
             scores: task.scores + begin * task.places * 4,
             ..task
         };
-        Turn::new(&part, capacity, context)?.run(context)?;
+        QueryBatch::new(&part, capacity, context)?.run(context)?;
     }
     Ok(())
 }
 
 /// Whether the matrix unit's sums are the scores themselves.
-fn is_exact(task: &Task) -> bool {
+fn is_exact(task: &SearchTask) -> bool {
     match task.row_type {
         DType::I8 => true,
         DType::F16 | DType::BF16 => task.metric != Metric::Euclidean,
@@ -78,29 +78,29 @@ fn is_exact(task: &Task) -> bool {
     }
 }
 
-fn list_keys(task: &Task, context: &Context) -> usize {
+fn list_keys(task: &SearchTask, context: &Context) -> usize {
     let room = context.driver.properties().shared_bytes_max as usize / 8 - spare_keys(task);
     (task.k * 8).next_power_of_two().clamp(LIST_KEYS_MIN, 1 << room.min(LIST_KEYS_MAX).ilog2())
 }
 
 /// Keys of block memory reserved for the result.
-fn spare_keys(task: &Task) -> usize {
+fn spare_keys(task: &SearchTask) -> usize {
     task.k.next_power_of_two().max(SELECT_SPARE_MIN)
 }
 
 /// The same task with rows and queries aligned to 16 bytes, copied with zero padding if they are
 /// not.
-fn aligned(task: Task, context: &mut Context) -> Result<Task> {
+fn aligned(task: SearchTask, context: &mut Context) -> Result<SearchTask> {
     let wide = WIDE_BYTES / task.row_type.size_bytes();
     let dim = task.dim.next_multiple_of(wide);
     let fits = |address: Address| dim == task.dim && address.is_multiple_of(WIDE_BYTES as u64);
     let rows = if fits(task.rows) { task.rows } else { pack(&task, task.rows, task.row_count, dim, context)? };
     let queries =
         if fits(task.queries) { task.queries } else { pack(&task, task.queries, task.query_count, dim, context)? };
-    Ok(Task { rows, queries, dim, ..task })
+    Ok(SearchTask { rows, queries, dim, ..task })
 }
 
-fn pack(task: &Task, source: Address, rows: usize, padded: usize, context: &mut Context) -> Result<Address> {
+fn pack(task: &SearchTask, source: Address, rows: usize, padded: usize, context: &mut Context) -> Result<Address> {
     let word = match task.row_type.size_bytes() {
         1 => "u8",
         2 => "u16",
@@ -126,8 +126,8 @@ pub(super) enum Writes {
 }
 
 /// One turn: as many queries as there is memory for lists.
-struct Turn<'a> {
-    task: &'a Task,
+struct QueryBatch<'a> {
+    task: &'a SearchTask,
     exact: bool,
     capacity: usize,
     lists: Address,
@@ -139,11 +139,11 @@ struct Turn<'a> {
     shape: Shape,
 }
 
-impl<'a> Turn<'a> {
-    fn new(task: &'a Task, capacity: usize, context: &mut Context) -> Result<Turn<'a>> {
+impl<'a> QueryBatch<'a> {
+    fn new(task: &'a SearchTask, capacity: usize, context: &mut Context) -> Result<QueryBatch<'a>> {
         let (queries, exact) = (task.query_count, is_exact(task));
         let plain = exact && task.metric == Metric::Dot;
-        Ok(Turn {
+        Ok(QueryBatch {
             task,
             exact,
             capacity,
@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn other_devices_and_mixed_types_take_the_fused_pass() {
-        let task = Task {
+        let task = SearchTask {
             row_type: DType::F16,
             query_type: DType::F16,
             metric: Metric::Dot,
@@ -279,7 +279,7 @@ mod tests {
             shared_bytes_max: 64 << 10,
         };
         assert!(takes(&task, true) && !takes(&task, false));
-        assert!(!takes(&Task { query_type: DType::F32, ..task }, true));
-        assert!(!takes(&Task { query_count: 2, ..task }, true));
+        assert!(!takes(&SearchTask { query_type: DType::F32, ..task }, true));
+        assert!(!takes(&SearchTask { query_count: 2, ..task }, true));
     }
 }

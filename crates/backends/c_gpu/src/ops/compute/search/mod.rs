@@ -47,7 +47,7 @@ pub(crate) fn run(op: &Search, context: &mut Context) -> Result<Value> {
     let ids = context.output(DType::U32, shape)?;
     let scores = context.output(DType::F32, shape)?;
     if shape.elements() > 0 {
-        let task = Task::new(op, context, ids.address, scores.address)?;
+        let task = SearchTask::new(op, context, ids.address, scores.address)?;
         if many::takes(&task, context.driver.properties().matrix_tiles) {
             many::run(task, context)?;
         } else if let Some(turn) = products::turn(&task, context) {
@@ -63,7 +63,7 @@ pub(crate) fn run(op: &Search, context: &mut Context) -> Result<Value> {
 
 /// A search whose operands are all on the device.
 #[derive(Clone, Copy)]
-struct Task {
+struct SearchTask {
     row_type: DType,
     query_type: DType,
     metric: Metric,
@@ -87,11 +87,11 @@ struct Task {
     shared_bytes_max: usize,
 }
 
-impl Task {
-    fn new(op: &Search, context: &mut Context, ids: Address, scores: Address) -> Result<Task> {
+impl SearchTask {
+    fn new(op: &Search, context: &mut Context, ids: Address, scores: Address) -> Result<SearchTask> {
         let (row_count, dim) = (op.rows.shape()[0], op.rows.shape()[1]);
         let norms = op.row_norms.as_ref().filter(|_| op.metric == Metric::Cosine);
-        Ok(Task {
+        Ok(SearchTask {
             row_type: op.rows.dtype(),
             query_type: op.queries.dtype(),
             metric: op.metric,

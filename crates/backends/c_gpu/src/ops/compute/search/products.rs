@@ -5,7 +5,7 @@
 use panoply_core::op::compute::Metric;
 use panoply_core::{DType, Result};
 
-use super::{Task, WIDE_BYTES};
+use super::{SearchTask, WIDE_BYTES};
 use crate::context::Context;
 use crate::driver::{Address, GRID_YZ_MAX};
 use crate::ops::compute::matmul::units::{Vectors, products_of};
@@ -22,7 +22,7 @@ const SCORES_BYTES_MAX: usize = 1 << 30;
 const MEMORY_SHARE: u64 = 8;
 
 /// Number of queries per turn; `None` if this path is slower, or the device does not support it.
-pub(super) fn turn(task: &Task, context: &Context) -> Option<usize> {
+pub(super) fn turn(task: &SearchTask, context: &Context) -> Option<usize> {
     let properties = context.driver.properties();
     let row_bytes = task.dim * task.row_type.size_bytes();
     let is_wide = |address: Address| address.is_multiple_of(WIDE_BYTES as u64);
@@ -48,7 +48,7 @@ pub(super) fn turn(task: &Task, context: &Context) -> Option<usize> {
     (turn >= QUERIES_MIN).then_some(turn)
 }
 
-pub(super) fn run(task: &Task, turn: usize, context: &mut Context) -> Result<()> {
+pub(super) fn run(task: &SearchTask, turn: usize, context: &mut Context) -> Result<()> {
     let scores = context.scratch(turn * task.row_count * 4)?;
     for begin in (0..task.query_count).step_by(turn) {
         let count = turn.min(task.query_count - begin);

@@ -2,7 +2,7 @@
 
 use panoply_kernels::c::Kernel;
 
-use super::Task;
+use super::SearchTask;
 use crate::context::Context;
 
 /// Bytes of each vector multiplied per step.
@@ -45,7 +45,7 @@ pub(super) struct Shape {
 
 impl Shape {
     /// A tile that the queries fill. With few queries the search is limited by the reading of rows.
-    pub(super) fn new(task: &Task, context: &Context) -> Shape {
+    pub(super) fn new(task: &SearchTask, context: &Context) -> Shape {
         let groups = context.driver.properties().warp_groups;
         let queries = task.query_count;
         let (tile, warp, grouped) = match (groups, queries) {
@@ -62,7 +62,7 @@ impl Shape {
     }
 
     fn with(
-        task: &Task,
+        task: &SearchTask,
         context: &Context,
         (tile_queries, tile_rows): (usize, usize),
         warp: (usize, usize),

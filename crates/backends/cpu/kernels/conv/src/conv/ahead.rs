@@ -8,7 +8,7 @@
 const LINE_BYTES: usize = 64;
 
 /// A prefetch of the same part of several planes, a few cache lines at a time.
-pub struct Ahead<'a, S> {
+pub struct PlanePrefetch<'a, S> {
     /// The planes, one after the other.
     planes: &'a [S],
     plane_len: usize,
@@ -22,14 +22,15 @@ pub struct Ahead<'a, S> {
     pub lines_per_step: usize,
 }
 
-impl<'a, S> Ahead<'a, S> {
-    /// Prefetches the numbers `start..end` of each plane, over `steps` calls of [`Ahead::step`].
-    pub fn new(planes: &'a [S], plane_len: usize, start: usize, end: usize, steps: usize) -> Ahead<'a, S> {
+impl<'a, S> PlanePrefetch<'a, S> {
+    /// Prefetches the numbers `start..end` of each plane, over `steps` calls of
+    /// [`PlanePrefetch::step`].
+    pub fn new(planes: &'a [S], plane_len: usize, start: usize, end: usize, steps: usize) -> PlanePrefetch<'a, S> {
         let end = end.min(plane_len);
         let count = if plane_len == 0 || start >= end { 0 } else { planes.len() / plane_len };
         let lines = count * ((end.saturating_sub(start)) * size_of::<S>()).div_ceil(LINE_BYTES);
         let lines_per_step = lines.div_ceil(steps.max(1));
-        Ahead {
+        PlanePrefetch {
             planes: if count == 0 { &[] } else { planes },
             plane_len,
             start,
@@ -41,8 +42,8 @@ impl<'a, S> Ahead<'a, S> {
     }
 
     /// A prefetch of nothing.
-    pub fn nothing() -> Ahead<'a, S> {
-        Ahead::new(&[], 0, 0, 0, 0)
+    pub fn nothing() -> PlanePrefetch<'a, S> {
+        PlanePrefetch::new(&[], 0, 0, 0, 0)
     }
 
     /// Prefetches the next few lines.

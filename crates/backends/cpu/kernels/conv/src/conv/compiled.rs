@@ -5,7 +5,7 @@ use panoply_cpu_machine::compile_once;
 
 use super::epilogue::Epilogue;
 use super::packed::PackedWeights;
-use super::real::Stored;
+use super::real::StoredElement;
 use super::workspace::ConvWorkspace;
 use super::{ConvShape, weight};
 use crate::pool2d;
@@ -14,7 +14,7 @@ use crate::team::Team;
 
 compile_once! {
     /// The convolutions of a stored type.
-    pub trait Compiled: Stored {
+    pub trait ConvKernels: StoredElement {
         fn run_forward(
             simd: Simd,
             team: &Team,
@@ -45,9 +45,9 @@ compile_once! {
 }
 
 /// A stored element for which convolutions and pooling are compiled.
-pub trait ConvElement: Stored + Compiled + pool2d::Compiled {}
+pub trait ConvElement: StoredElement + ConvKernels + pool2d::PoolKernels {}
 
-impl<S: Stored + Compiled + pool2d::Compiled> ConvElement for S {}
+impl<S: StoredElement + ConvKernels + pool2d::PoolKernels> ConvElement for S {}
 
 /// `output[n][f] = activate(bias[f] + Σ input[n][c] ⋆ weights[f][c])`, with every element of
 /// `output` overwritten.

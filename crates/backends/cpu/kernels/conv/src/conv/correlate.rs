@@ -14,15 +14,15 @@
 //! If each output reads one pixel and the planes are small, the pixels are read in place. Images of
 //! a few pixels are handled by `filter_lanes`.
 
-use super::ahead::Ahead;
+use super::ahead::PlanePrefetch;
 use super::blocks::{block, largest};
 use super::correlation::{Correlation, PRODUCTS_FOR_TEAM_MIN, Placement};
 use super::filter_lanes;
 use super::packed::{Blocks, PackedWeights, packed};
-use super::real::Stored;
-use super::split::{COPIED_VECTORS, Split};
+use super::real::StoredElement;
+use super::split::{COPIED_VECTORS, CorrelationSplit};
 use super::tile::{Kernel, LaneRun, RealKernels as _, SINGLE_FILTER_VECTORS, Tile, filter_blocks};
-use super::workspace::{Scratch, SharedSlice, SharedSlots, Slot, at_least, lines};
+use super::workspace::{Scratch, SharedSlice, SharedSlots, ThreadBuffers, at_least, lines};
 use crate::simd::Simd;
 use crate::team::Team;
 use std::ops::Range;
@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Runs the correlation of the stencil in `scratch`. `kept` holds the packed weights, or receives
 /// them.
-pub(super) fn correlate<S: Stored>(
+pub(super) fn correlate<S: StoredElement>(
     simd: Simd,
     team: &Team,
     scratch: &mut Scratch<S::Real>,
@@ -47,7 +47,7 @@ pub(super) fn correlate<S: Stored>(
     if filter_lanes::suits(simd, &scratch.stencil, &scratch.layout, job) {
         return filter_lanes::run(simd, team, scratch, job, kept, output);
     }
-    let split = Split::new(team.threads(), &scratch.stencil, &scratch.layout, job, simd);
+    let split = CorrelationSplit::new(team.threads(), &scratch.stencil, &scratch.layout, job, simd);
     let lanes = S::Real::lanes(simd);
     scratch.offsets.clear();
     if split.direct {
@@ -69,7 +69,7 @@ pub(super) fn correlate<S: Stored>(
     let tasks = if split.products < PRODUCTS_FOR_TEAM_MIN { 1 } else { tasks };
     let mut slots = std::mem::take(&mut scratch.slots);
     let shared = SharedSlots::new(&mut slots, tasks);
-    let pass = Pass { job, split: &split, scratch, weights, output: SharedSlice::new(output), simd };
+    let pass = CorrelationPass { job, split: &split, scratch, weights, output: SharedSlice::new(output), simd };
     let next = AtomicUsize::new(0);
     team.run(tasks, &|task| {
         // SAFETY: every task has its own index, and borrows the slot once.
@@ -88,9 +88,9 @@ pub(super) fn correlate<S: Stored>(
 }
 
 /// One running correlation.
-struct Pass<'a, S: Stored> {
+struct CorrelationPass<'a, S: StoredElement> {
     job: &'a Correlation<'a, S>,
-    split: &'a Split,
+    split: &'a CorrelationSplit,
     scratch: &'a Scratch<S::Real>,
     weights: &'a [S::Real],
     output: SharedSlice<S>,
@@ -99,7 +99,7 @@ struct Pass<'a, S: Stored> {
 
 /// The work of one unit: some filters and rows of one image's group (`image` counts groups of
 /// images).
-struct Unit<'a> {
+struct CorrelationUnit<'a> {
     image: usize,
     group: usize,
     filters: Range<usize>,
@@ -113,12 +113,12 @@ struct Sums<T> {
     stride: usize,
 }
 
-impl<S: Stored> Pass<'_, S> {
-    fn unit(&self, index: usize) -> Unit<'_> {
+impl<S: StoredElement> CorrelationPass<'_, S> {
+    fn unit(&self, index: usize) -> CorrelationUnit<'_> {
         let (job, split) = (self.job, self.split);
         let (index, chunk) = (index / split.chunks, index % split.chunks);
         let (image, band) = (index / split.bands, index % split.bands);
-        Unit {
+        CorrelationUnit {
             image,
             group: image % job.groups,
             filters: block(job.filters, split.chunk_filters, chunk),
@@ -128,24 +128,24 @@ impl<S: Stored> Pass<'_, S> {
     }
 
     /// A prefetch of a unit's images over the `steps` of the unit before it.
-    fn ahead(&self, unit: usize, steps: usize) -> Ahead<'_, S> {
+    fn ahead(&self, unit: usize, steps: usize) -> PlanePrefetch<'_, S> {
         let unit = self.unit(unit);
         let [height, width] = self.scratch.stencil.source;
         let rows = self.scratch.layout.source_rows(&unit.rows);
         let planes = &self.job.source[unit.image * self.job.channels * height * width..];
         let planes = &planes[..self.job.channels * height * width];
-        Ahead::new(planes, height * width, rows.start * width, rows.end * width, steps)
+        PlanePrefetch::new(planes, height * width, rows.start * width, rows.end * width, steps)
     }
 
     /// Computes one unit and prefetches the images of the next.
-    fn run(&self, index: usize, next: Option<usize>, slot: &mut Slot<S::Real>) {
+    fn run(&self, index: usize, next: Option<usize>, slot: &mut ThreadBuffers<S::Real>) {
         let job = self.job;
         let columns = self.scratch.stencil.output[1];
         let unit = self.unit(index);
         let steps = unit.runs.len().div_ceil(self.split.tile_vectors) * self.split.blocks(job);
         // The next chunk of filters reads the same images.
         let next = next.filter(|next| next / self.split.chunks != index / self.split.chunks);
-        let ahead = next.map_or_else(Ahead::nothing, |next| self.ahead(next, steps));
+        let ahead = next.map_or_else(PlanePrefetch::nothing, |next| self.ahead(next, steps));
         let run = unit.rows.len() * columns;
         let in_place = S::IN_PLACE && job.placement == Placement::dense(job.placement.plane);
         let sums = if in_place {
@@ -176,7 +176,13 @@ impl<S: Stored> Pass<'_, S> {
     }
 
     /// Computes the unit's sums, bias included, into `sums`.
-    fn sum(&self, unit: &Unit<'_>, panel: &mut Vec<S::Real>, sums: &Sums<S::Real>, mut ahead: Ahead<'_, S>) {
+    fn sum(
+        &self,
+        unit: &CorrelationUnit<'_>,
+        panel: &mut Vec<S::Real>,
+        sums: &Sums<S::Real>,
+        mut ahead: PlanePrefetch<'_, S>,
+    ) {
         let (job, split, scratch) = (self.job, self.split, self.scratch);
         let plane = scratch.stencil.source[0] * scratch.stencil.source[1];
         let taps = scratch.stencil.taps.len();
@@ -212,15 +218,15 @@ impl<S: Stored> Pass<'_, S> {
         }
     }
 
-    /// As [`Pass::sum`], for outputs that read one pixel each: a few vectors of pixels of a block
-    /// of channels are copied at a time.
+    /// As [`CorrelationPass::sum`], for outputs that read one pixel each: a few vectors of pixels
+    /// of a block of channels are copied at a time.
     fn sum_pointwise(
         &self,
-        unit: &Unit<'_>,
+        unit: &CorrelationUnit<'_>,
         panel: &mut [S::Real],
         stride: usize,
         sums: &Sums<S::Real>,
-        mut ahead: Ahead<'_, S>,
+        mut ahead: PlanePrefetch<'_, S>,
     ) {
         let (job, split) = (self.job, self.split);
         let [height, width] = self.scratch.stencil.source;
@@ -242,16 +248,16 @@ impl<S: Stored> Pass<'_, S> {
         }
     }
 
-    /// As [`Pass::tiles`], for a source that is its own panel. The last tile could read past the
-    /// end of the source, so its pixels are copied.
+    /// As [`CorrelationPass::tiles`], for a source that is its own panel. The last tile could read
+    /// past the end of the source, so its pixels are copied.
     fn tiles_in_place(
         &self,
-        unit: &Unit<'_>,
+        unit: &CorrelationUnit<'_>,
         vectors: Range<usize>,
         channels: Range<usize>,
         panel: &mut [S::Real],
         sums: &Sums<S::Real>,
-        ahead: &mut Ahead<'_, S>,
+        ahead: &mut PlanePrefetch<'_, S>,
     ) {
         let plane = self.scratch.stencil.source[0] * self.scratch.stencil.source[1];
         let source = &self.job.source[(unit.image * self.job.channels + channels.start) * plane..];
@@ -278,13 +284,13 @@ impl<S: Stored> Pass<'_, S> {
     /// output are done already.
     fn tiles(
         &self,
-        unit: &Unit<'_>,
+        unit: &CorrelationUnit<'_>,
         vectors: Range<usize>,
         panel: *const S::Real,
         offsets: &[usize],
         weight_start: usize,
         sums: &Sums<S::Real>,
-        ahead: &mut Ahead<'_, S>,
+        ahead: &mut PlanePrefetch<'_, S>,
     ) {
         let (job, scratch) = (self.job, self.scratch);
         let depth = job.channels * scratch.stencil.taps.len();
@@ -322,7 +328,7 @@ impl<S: Stored> Pass<'_, S> {
     }
 
     /// Rounds one filter's sums to the output type and writes them to their positions.
-    fn place(&self, unit: &Unit<'_>, filter: usize, sums: &[S::Real]) {
+    fn place(&self, unit: &CorrelationUnit<'_>, filter: usize, sums: &[S::Real]) {
         let Placement { plane: [height, width], origin, step } = self.job.placement;
         let columns = self.scratch.stencil.output[1];
         let plane = (unit.image * self.job.filters + filter) * height * width;
@@ -351,7 +357,7 @@ fn copied_stride(lanes: usize) -> usize {
     (COPIED_VECTORS | 1) * lanes
 }
 
-fn widen_bias<S: Stored>(job: &Correlation<'_, S>, bias: &mut Vec<S::Real>) {
+fn widen_bias<S: StoredElement>(job: &Correlation<'_, S>, bias: &mut Vec<S::Real>) {
     let bias = at_least(bias, job.groups * job.filters);
     match job.bias {
         Some(given) => S::widen(given, bias),

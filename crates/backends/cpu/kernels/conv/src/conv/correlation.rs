@@ -1,14 +1,14 @@
 //! The parameters of a correlation, which its driver, its packed weights and its split share.
 
 use super::epilogue::Activate;
-use super::real::Stored;
+use super::real::StoredElement;
 
 /// Minimum number of products for a team. With fewer, the calling thread is done before another one
 /// is awake.
 pub(super) const PRODUCTS_FOR_TEAM_MIN: usize = 1 << 18;
 
 /// The parameters of a correlation, apart from its stencil, which is in the scratch.
-pub(super) struct Correlation<'a, S: Stored> {
+pub(super) struct Correlation<'a, S: StoredElement> {
     pub batch: usize,
     pub groups: usize,
     /// Source channels and filters of one group.

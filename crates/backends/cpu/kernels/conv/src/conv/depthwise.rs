@@ -10,7 +10,7 @@ use super::ConvShape;
 use super::correlation::PRODUCTS_FOR_TEAM_MIN;
 use super::epilogue::Epilogue;
 use super::plane_tile::{Plane, PlaneKernel};
-use super::real::Stored;
+use super::real::StoredElement;
 use super::tile::RealKernels as _;
 use super::workspace::SharedSlice;
 use crate::simd::Simd;
@@ -23,7 +23,7 @@ const TAPS_MAX: usize = 7 * 7;
 
 /// Runs the convolution and returns true if there is a kernel for the shape. `simd` must be a level
 /// that the CPU has.
-pub(super) fn forward<S: Stored>(
+pub(super) fn forward<S: StoredElement>(
     simd: Simd,
     team: &Team,
     shape: &ConvShape,
@@ -76,7 +76,7 @@ pub(super) fn forward<S: Stored>(
 }
 
 /// The kernel of a shape, if there is one.
-fn kernel<S: Stored>(simd: Simd, shape: &ConvShape) -> Option<PlaneKernel<S::Real>> {
+fn kernel<S: StoredElement>(simd: Simd, shape: &ConvShape) -> Option<PlaneKernel<S::Real>> {
     let is_depthwise = shape.groups > 0 && shape.group_channels() == 1;
     let is_square = shape.kernel[0] == shape.kernel[1] && shape.stride[0] == shape.stride[1];
     let is_near = shape.dilation == [1, 1] && shape.padding.iter().all(|zeros| *zeros < shape.kernel[0]);

@@ -15,10 +15,10 @@ use super::correlation::{Correlation, PRODUCTS_FOR_TEAM_MIN, Placement};
 use super::filter_tile::{FilterKernel, FilterTile, TILE_PIXELS_MAX, tile_pixels};
 use super::packed::{Blocks, PackedWeights, packed};
 use super::panel::{PanelLayout, Stencil};
-use super::real::Stored;
+use super::real::StoredElement;
 use super::split::{is_pointwise, products};
 use super::tile::RealKernels as _;
-use super::workspace::{Scratch, SharedSlice, SharedSlots, Slot, at_least};
+use super::workspace::{Scratch, SharedSlice, SharedSlots, ThreadBuffers, at_least};
 use crate::simd::Simd;
 use crate::team::Team;
 
@@ -36,7 +36,12 @@ const FLAT_PERCENT_MAX: usize = 115;
 const PIXEL_LANES_PERCENT_MIN: usize = 80;
 
 /// Whether pixels would leave too many lanes idle, and filters would not.
-pub(super) fn suits<S: Stored>(simd: Simd, stencil: &Stencil, layout: &PanelLayout, job: &Correlation<'_, S>) -> bool {
+pub(super) fn suits<S: StoredElement>(
+    simd: Simd,
+    stencil: &Stencil,
+    layout: &PanelLayout,
+    job: &Correlation<'_, S>,
+) -> bool {
     let lanes = S::Real::lanes(simd);
     let [rows, columns] = stencil.output;
     let vectors = layout.flat_len(rows).div_ceil(lanes);
@@ -50,7 +55,7 @@ pub(super) fn suits<S: Stored>(simd: Simd, stencil: &Stencil, layout: &PanelLayo
 }
 
 /// Runs the correlation of the stencil and the layout in `scratch`.
-pub(super) fn run<S: Stored>(
+pub(super) fn run<S: StoredElement>(
     simd: Simd,
     team: &Team,
     scratch: &mut Scratch<S::Real>,
@@ -77,7 +82,7 @@ pub(super) fn run<S: Stored>(
     let weights = packed(team, Blocks::FilterLanes(width), job, &scratch.tap_weights, kept, &mut own);
     let mut slots = std::mem::take(&mut scratch.slots);
     let shared = SharedSlots::new(&mut slots, tasks);
-    let pass = Pass { simd, job, scratch, weights, width, direct, output: SharedSlice::new(output) };
+    let pass = FilterLanesPass { simd, job, scratch, weights, width, direct, output: SharedSlice::new(output) };
     let next = AtomicUsize::new(0);
     team.run(tasks, &|task| {
         // SAFETY: every task has its own index, and borrows the slot once.
@@ -95,7 +100,7 @@ pub(super) fn run<S: Stored>(
 }
 
 /// One running correlation.
-struct Pass<'a, S: Stored> {
+struct FilterLanesPass<'a, S: StoredElement> {
     simd: Simd,
     job: &'a Correlation<'a, S>,
     scratch: &'a Scratch<S::Real>,
@@ -106,14 +111,14 @@ struct Pass<'a, S: Stored> {
     output: SharedSlice<S>,
 }
 
-impl<S: Stored> Pass<'_, S> {
+impl<S: StoredElement> FilterLanesPass<'_, S> {
     /// Computes some blocks of filters of one image's group (`image` counts groups of images).
-    fn unit(&self, image: usize, blocks: Range<usize>, slot: &mut Slot<S::Real>) {
+    fn unit(&self, image: usize, blocks: Range<usize>, slot: &mut ThreadBuffers<S::Real>) {
         let (job, layout) = (self.job, &self.scratch.layout);
         let [rows, columns] = self.scratch.stencil.output;
         let plane = self.scratch.stencil.source[0] * self.scratch.stencil.source[1];
         let source = &job.source[image * job.channels * plane..][..job.channels * plane];
-        let Slot { panel, outputs } = slot;
+        let ThreadBuffers { panel, outputs } = slot;
         let (panel, pitch): (*const S::Real, usize) = if self.direct {
             (source.as_ptr().cast(), columns)
         } else {

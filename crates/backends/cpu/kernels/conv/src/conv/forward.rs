@@ -5,7 +5,7 @@ use super::correlate::correlate;
 use super::correlation::{Correlation, Placement, WeightView};
 use super::epilogue::Epilogue;
 use super::packed::{PackedWeights, all_finite};
-use super::real::Stored;
+use super::real::StoredElement;
 use super::tile::Real;
 use super::workspace::{ConvWorkspace, HasScratch, Scratch, SharedSlice, lines};
 use super::{ConvShape, depthwise, winograd};
@@ -16,7 +16,7 @@ use crate::team::Team;
 const GATHERED_PIXELS_MIN: usize = 16 << 10;
 
 /// The convolution; `kept` holds constant weights in packed form.
-pub(super) fn forward_kept<S: Stored>(
+pub(super) fn forward_kept<S: StoredElement>(
     simd: Simd,
     team: &Team,
     workspace: &mut ConvWorkspace,
@@ -77,7 +77,7 @@ fn without_stride(shape: &ConvShape) -> Option<ConvShape> {
 }
 
 /// Copies the pixels that `dense` reads of the input to `to`, which must have room for them.
-fn gathered<'a, S: Stored>(
+fn gathered<'a, S: StoredElement>(
     team: &Team,
     shape: &ConvShape,
     dense: &ConvShape,
@@ -111,7 +111,7 @@ fn gathered<'a, S: Stored>(
 /// vertical and horizontal remainder, the gradient is a convolution of the output's gradient with
 /// stride one, in which channels and filters swap their roles. Inputs that no output reads get
 /// zero.
-pub(super) fn backward_input<S: Stored>(
+pub(super) fn backward_input<S: StoredElement>(
     simd: Simd,
     team: &Team,
     workspace: &mut ConvWorkspace,

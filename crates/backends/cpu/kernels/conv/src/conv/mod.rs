@@ -49,11 +49,11 @@ mod workspace;
 
 pub use activation::activate;
 #[doc(hidden)]
-pub use ahead::Ahead;
+pub use ahead::PlanePrefetch;
 pub use compiled::{ConvElement, backward_input, backward_weight, forward, forward_kept};
 pub use epilogue::{Activate, Epilogue};
 pub use packed::PackedWeights;
 pub use panoply_core::op::compute::ConvShape;
-pub use real::Stored;
+pub use real::StoredElement;
 pub use tile::Real;
 pub use workspace::ConvWorkspace;

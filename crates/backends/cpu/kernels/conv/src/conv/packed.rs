@@ -3,7 +3,7 @@
 use super::ConvShape;
 use super::blocks::{block, largest};
 use super::correlation::{Correlation, WeightView};
-use super::real::Stored;
+use super::real::StoredElement;
 use super::tile::{Real, filter_blocks};
 use super::winograd_tile::{POINTS, points};
 use super::workspace::{HasScratch, SharedSlice};
@@ -14,8 +14,8 @@ use crate::team::Team;
 /// on the size of the images.
 #[derive(Default)]
 pub struct PackedWeights {
-    pub(super) single: Vec<Form<f32>>,
-    pub(super) double: Vec<Form<f64>>,
+    pub(super) single: Vec<OrderedWeights<f32>>,
+    pub(super) double: Vec<OrderedWeights<f64>>,
     /// Whether all weights are finite, once known.
     finite: Option<bool>,
 }
@@ -24,7 +24,7 @@ pub struct PackedWeights {
 const LOOKED_AT: usize = 64;
 
 /// Whether all weights are finite. For kept weights the result is cached.
-pub(super) fn all_finite<S: Stored>(weights: &[S], kept: Option<&mut PackedWeights>) -> bool {
+pub(super) fn all_finite<S: StoredElement>(weights: &[S], kept: Option<&mut PackedWeights>) -> bool {
     if let Some(known) = kept.as_ref().and_then(|kept| kept.finite) {
         return known;
     }
@@ -54,9 +54,9 @@ impl PackedWeights {
 }
 
 /// Weights in one order.
-pub struct Form<T> {
+pub struct OrderedWeights<T> {
     order: Order,
-    numbers: Lines<T>,
+    numbers: AlignedNumbers<T>,
 }
 
 /// The filters that are contiguous in packed weights.
@@ -73,7 +73,7 @@ pub(super) enum Blocks {
 
 /// The order of packed weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum PackOrder {
     /// By channels before taps, in blocks of filters.
     Blocks(Blocks),
     /// By taps before channels, in blocks of two vectors with this number of lanes, for
@@ -88,28 +88,28 @@ pub(super) enum Way {
 /// All inputs on which the order of packed weights depends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Order {
-    way: Way,
+    way: PackOrder,
     /// The number of groups, and the numbers of filters and channels of one group.
     sizes: [usize; 3],
     taps: Vec<usize>,
 }
 
 /// Numbers aligned to a cache line.
-pub(super) struct Lines<T> {
+pub(super) struct AlignedNumbers<T> {
     numbers: Vec<T>,
     start: usize,
 }
 
-impl<T> Default for Lines<T> {
-    fn default() -> Lines<T> {
-        Lines { numbers: Vec::new(), start: 0 }
+impl<T> Default for AlignedNumbers<T> {
+    fn default() -> AlignedNumbers<T> {
+        AlignedNumbers { numbers: Vec::new(), start: 0 }
     }
 }
 
 /// Bytes in a cache line.
 const LINE_BYTES: usize = 64;
 
-impl<T: Real> Lines<T> {
+impl<T: Real> AlignedNumbers<T> {
     /// At least `len` numbers; the contents are left over from earlier uses.
     fn at_least(&mut self, len: usize) -> &mut [T] {
         let spare = LINE_BYTES / size_of::<T>();
@@ -126,29 +126,29 @@ impl<T: Real> Lines<T> {
 }
 
 /// The job's weights in this order, from `kept` or else from `own`.
-pub(super) fn packed<'a, S: Stored>(
+pub(super) fn packed<'a, S: StoredElement>(
     team: &Team,
     blocks: Blocks,
     job: &Correlation<'_, S>,
     tap_weights: &[usize],
     kept: Option<&'a mut PackedWeights>,
-    own: &'a mut Lines<S::Real>,
+    own: &'a mut AlignedNumbers<S::Real>,
 ) -> &'a [S::Real] {
     let total = job.groups * blocks.filters(job.filters) * job.channels * tap_weights.len();
     let sizes = [job.groups, job.filters, job.channels];
-    in_order(Way::Blocks(blocks), sizes, tap_weights, total, kept, own, &|numbers| {
+    in_order(PackOrder::Blocks(blocks), sizes, tap_weights, total, kept, own, &|numbers| {
         pack(team, blocks, job, tap_weights, numbers)
     })
 }
 
 /// `total` numbers that `pack` writes in an order, from `kept` or else from `own`.
 pub(super) fn in_order<'a, T: Real + HasScratch>(
-    way: Way,
+    way: PackOrder,
     sizes: [usize; 3],
     taps: &[usize],
     total: usize,
     kept: Option<&'a mut PackedWeights>,
-    own: &'a mut Lines<T>,
+    own: &'a mut AlignedNumbers<T>,
     pack: &dyn Fn(&mut [T]),
 ) -> &'a [T] {
     let is_order = |order: &Order| (order.way, order.sizes) == (way, sizes) && order.taps == taps;
@@ -156,15 +156,15 @@ pub(super) fn in_order<'a, T: Real + HasScratch>(
     let numbers = match forms {
         Some(forms) => match forms.iter().position(|form| is_order(&form.order)) {
             Some(index) => {
-                let Lines { numbers, start } = &forms[index].numbers;
+                let AlignedNumbers { numbers, start } = &forms[index].numbers;
                 return &numbers[*start..][..total];
             }
             None if forms.len() < PackedWeights::FORMS_MAX => {
-                let mut numbers = Lines::default();
+                let mut numbers = AlignedNumbers::default();
                 pack(numbers.at_least(total));
                 let order = Order { way, sizes, taps: taps.to_vec() };
-                forms.push(Form { order, numbers });
-                let Lines { numbers, start } = &forms[forms.len() - 1].numbers;
+                forms.push(OrderedWeights { order, numbers });
+                let AlignedNumbers { numbers, start } = &forms[forms.len() - 1].numbers;
                 return &numbers[*start..][..total];
             }
             None => own.at_least(total),
@@ -177,30 +177,31 @@ pub(super) fn in_order<'a, T: Real + HasScratch>(
 
 /// Weights of 3×3 taps, transformed for `winograd`: by group, point, block of filters, channel, and
 /// filter in the block. `None` if they are not kept yet and there is no room for another order.
-pub(super) fn transformed<'a, S: Stored>(
+pub(super) fn transformed<'a, S: StoredElement>(
     simd: Simd,
     team: &Team,
     shape: &ConvShape,
     weights: &[S],
-    forms: &'a mut Vec<Form<S::Real>>,
+    forms: &'a mut Vec<OrderedWeights<S::Real>>,
 ) -> Option<&'a [S::Real]> {
     let (blocks, sizes) = (Blocks::Points(simd), [shape.groups, shape.group_filters(), shape.group_channels()]);
     let total = POINTS * sizes.iter().product::<usize>();
-    let known = forms.iter().position(|form| (form.order.way, form.order.sizes) == (Way::Blocks(blocks), sizes));
+    let known = forms.iter().position(|form| (form.order.way, form.order.sizes) == (PackOrder::Blocks(blocks), sizes));
     let index = known.unwrap_or(forms.len());
     if known.is_none() {
         if forms.len() >= PackedWeights::FORMS_MAX {
             return None;
         }
-        let mut numbers = Lines::default();
+        let mut numbers = AlignedNumbers::default();
         transform(team, blocks, sizes, weights, numbers.at_least(total));
-        forms.push(Form { order: Order { way: Way::Blocks(blocks), sizes, taps: Vec::new() }, numbers });
+        forms
+            .push(OrderedWeights { order: Order { way: PackOrder::Blocks(blocks), sizes, taps: Vec::new() }, numbers });
     }
-    let Lines { numbers, start } = &forms[index].numbers;
+    let AlignedNumbers { numbers, start } = &forms[index].numbers;
     Some(&numbers[*start..][..total])
 }
 
-fn transform<S: Stored>(team: &Team, blocks: Blocks, sizes: [usize; 3], weights: &[S], packed: &mut [S::Real]) {
+fn transform<S: StoredElement>(team: &Team, blocks: Blocks, sizes: [usize; 3], weights: &[S], packed: &mut [S::Real]) {
     let [groups, filters, channels] = sizes;
     let block_filters = blocks.largest();
     let group_blocks = filters.div_ceil(block_filters);
@@ -258,7 +259,7 @@ impl Blocks {
 
 /// Reorders the weights for the tiles: by group, block of filters, channel, tap, and filter in the
 /// block.
-fn pack<S: Stored>(
+fn pack<S: StoredElement>(
     team: &Team,
     blocks: Blocks,
     job: &Correlation<'_, S>,
@@ -294,7 +295,7 @@ fn pack<S: Stored>(
 }
 
 /// Packs `filters` filters into a block with room for `width`.
-fn pack_block<S: Stored>(
+fn pack_block<S: StoredElement>(
     view: &WeightView<'_, S>,
     group: usize,
     filter: usize,

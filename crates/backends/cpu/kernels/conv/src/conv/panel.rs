@@ -12,7 +12,7 @@
 //!    modulo the stride). Inside a phase the stride is one. Only the phases that some tap reads are
 //!    copied.
 
-use super::real::Stored;
+use super::real::StoredElement;
 use super::tile::LaneRun;
 use super::vector::LaneMask;
 use crate::simd::Simd;
@@ -190,7 +190,7 @@ impl PanelLayout {
     /// panel that is laid out for `panel_rows` rows of output.
     ///
     /// `simd` must be a level that the CPU has.
-    pub fn fill<S: Stored>(
+    pub fn fill<S: StoredElement>(
         &self,
         simd: Simd,
         plane: &[S],
@@ -210,7 +210,7 @@ impl PanelLayout {
     }
 
     #[inline(always)]
-    fn fill_phases<S: Stored>(&self, plane: &[S], rows: Range<usize>, panel_rows: usize, panel: &mut [S::Real]) {
+    fn fill_phases<S: StoredElement>(&self, plane: &[S], rows: Range<usize>, panel_rows: usize, panel: &mut [S::Real]) {
         let phase_len = self.phase_len(panel_rows);
         for (phase, part) in self.phases.iter().zip(panel.chunks_exact_mut(phase_len)) {
             let (before, cells) = part.split_at_mut(self.left);
@@ -225,7 +225,7 @@ impl PanelLayout {
 
     /// Copies rows of a dense plane of outputs to this pitch, with zeros between the rows and up to
     /// the end of `flat`.
-    pub fn spread<S: Stored>(&self, rows: &[S], flat: &mut [S::Real]) {
+    pub fn spread<S: StoredElement>(&self, rows: &[S], flat: &mut [S::Real]) {
         let mut filled = 0;
         for row in rows.chunks_exact(self.columns.max(1)) {
             let (data, gap) = flat[filled..].split_at_mut(self.columns);
@@ -240,7 +240,7 @@ impl PanelLayout {
     /// Fills the first `pitch` of `cells`. The cells after them belong to the next row, and may be
     /// overwritten with zeros.
     #[inline(always)]
-    fn fill_row<S: Stored>(&self, plane: &[S], phase: [usize; 2], phase_row: isize, cells: &mut [S::Real]) {
+    fn fill_row<S: StoredElement>(&self, plane: &[S], phase: [usize; 2], phase_row: isize, cells: &mut [S::Real]) {
         let [height, width] = self.source;
         let source_row = phase_row * self.stride[0] as isize + phase[0] as isize;
         if phase_row < 0 || source_row >= height as isize {
@@ -277,7 +277,7 @@ impl PanelLayout {
 /// [`PanelLayout::fill_phases`], copying with 512-bit vectors.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-unsafe fn fill_avx512<S: Stored>(
+unsafe fn fill_avx512<S: StoredElement>(
     layout: &PanelLayout,
     plane: &[S],
     rows: Range<usize>,
@@ -290,7 +290,7 @@ unsafe fn fill_avx512<S: Stored>(
 /// [`PanelLayout::fill_phases`], copying with 256-bit vectors.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-unsafe fn fill_avx2<S: Stored>(
+unsafe fn fill_avx2<S: StoredElement>(
     layout: &PanelLayout,
     plane: &[S],
     rows: Range<usize>,

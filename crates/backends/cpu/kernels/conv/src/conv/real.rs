@@ -6,17 +6,17 @@ use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
 /// A stored element: f32 and f64 are computed in their own type, f16 and bf16 in f32.
-pub trait Stored: Copy + Default + Send + Sync + 'static {
+pub trait StoredElement: Copy + Default + Send + Sync + 'static {
     /// The type of weights, sums and panels.
     type Real: Real + HasScratch;
 
     /// The number in the type in which it is computed.
     fn real(self) -> Self::Real;
-    /// As [`Stored::real`] for a weight, with subnormal numbers replaced by zero. Trained weights
-    /// can decay to subnormal numbers, which contribute nothing to a sum and take a CPU a hundred
-    /// times as long as others.
+    /// As [`StoredElement::real`] for a weight, with subnormal numbers replaced by zero. Trained
+    /// weights can decay to subnormal numbers, which contribute nothing to a sum and take a CPU a
+    /// hundred times as long as others.
     fn weight(self) -> Self::Real;
-    /// [`Stored::real`] for a run of numbers. Both slices have the same length.
+    /// [`StoredElement::real`] for a run of numbers. Both slices have the same length.
     fn widen(from: &[Self], to: &mut [Self::Real]);
     /// Rounds sums to the stored type. Both slices have the same length.
     fn narrow(from: &[Self::Real], to: &mut [Self]);
@@ -26,7 +26,7 @@ pub trait Stored: Copy + Default + Send + Sync + 'static {
 
 macro_rules! stored_as_computed {
     ($($scalar:ty),*) => {$(
-        impl Stored for $scalar {
+        impl StoredElement for $scalar {
             type Real = $scalar;
             const IN_PLACE: bool = true;
 
@@ -52,7 +52,7 @@ stored_as_computed!(f32, f64);
 
 macro_rules! stored_as_half {
     ($($scalar:ty),*) => {$(
-        impl Stored for $scalar {
+        impl StoredElement for $scalar {
             type Real = f32;
             const IN_PLACE: bool = false;
 

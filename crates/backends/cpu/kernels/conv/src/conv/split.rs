@@ -3,7 +3,7 @@
 
 use super::correlation::{Correlation, Placement};
 use super::panel::{PanelLayout, Stencil};
-use super::real::Stored;
+use super::real::StoredElement;
 use super::tile::{RealKernels as _, SINGLE_FILTER_VECTORS, TILE_VECTORS, filter_blocks};
 use crate::simd::Simd;
 
@@ -44,7 +44,7 @@ pub(super) const COPIED_VECTORS: usize = 6 * TILE_VECTORS;
 const POINTWISE_CHANNELS: usize = 128;
 
 /// The split of a correlation into units and blocks.
-pub(super) struct Split {
+pub(super) struct CorrelationSplit {
     /// Whether every output reads exactly one pixel, at its own position, and a few pixels are
     /// copied at a time.
     pub pointwise: bool,
@@ -62,14 +62,14 @@ pub(super) struct Split {
     pub products: usize,
 }
 
-impl Split {
-    pub fn new<S: Stored>(
+impl CorrelationSplit {
+    pub fn new<S: StoredElement>(
         threads: usize,
         stencil: &Stencil,
         layout: &PanelLayout,
         job: &Correlation<'_, S>,
         simd: Simd,
-    ) -> Split {
+    ) -> CorrelationSplit {
         let ([rows, columns], taps) = (stencil.output, stencil.taps.len());
         let direct = is_direct(stencil, job);
         let pointwise = !direct && is_pointwise(stencil, job);
@@ -120,7 +120,7 @@ impl Split {
             true => (BAND_OUTPUTS_MAX / (chunk_filters * lanes)).max(1).next_multiple_of(2 * TILE_VECTORS),
             false => usize::MAX,
         };
-        Split {
+        CorrelationSplit {
             pointwise,
             direct,
             band_vectors,
@@ -135,7 +135,7 @@ impl Split {
     }
 
     /// Number of blocks of channels. At least one, because the first block stores the bias.
-    pub fn blocks<S: Stored>(&self, job: &Correlation<'_, S>) -> usize {
+    pub fn blocks<S: StoredElement>(&self, job: &Correlation<'_, S>) -> usize {
         job.channels.div_ceil(self.block_channels.max(1)).max(1)
     }
 
@@ -148,19 +148,19 @@ impl Split {
         }
     }
 
-    pub fn units<S: Stored>(&self, job: &Correlation<'_, S>) -> usize {
+    pub fn units<S: StoredElement>(&self, job: &Correlation<'_, S>) -> usize {
         job.batch * job.groups * self.bands * self.chunks
     }
 }
 
 /// Number of products of the whole correlation.
-pub(super) fn products<S: Stored>(stencil: &Stencil, job: &Correlation<'_, S>) -> usize {
+pub(super) fn products<S: StoredElement>(stencil: &Stencil, job: &Correlation<'_, S>) -> usize {
     let outputs = job.batch.saturating_mul(job.groups * job.filters * stencil.output[0] * stencil.output[1]);
     outputs.saturating_mul(job.channels * stencil.taps.len())
 }
 
 /// Whether each output reads exactly one pixel of the source, at its own position.
-pub(super) fn is_pointwise<S: Stored>(stencil: &Stencil, job: &Correlation<'_, S>) -> bool {
+pub(super) fn is_pointwise<S: StoredElement>(stencil: &Stencil, job: &Correlation<'_, S>) -> bool {
     S::IN_PLACE
         && stencil.taps == [[0, 0]]
         && stencil.stride == [1, 1]
@@ -170,7 +170,7 @@ pub(super) fn is_pointwise<S: Stored>(stencil: &Stencil, job: &Correlation<'_, S
 
 /// Whether tiles read the source in place: planes are small, and the same pixel of neighbouring
 /// planes maps to different cache sets.
-fn is_direct<S: Stored>(stencil: &Stencil, job: &Correlation<'_, S>) -> bool {
+fn is_direct<S: StoredElement>(stencil: &Stencil, job: &Correlation<'_, S>) -> bool {
     let pixels = stencil.source[0] * stencil.source[1];
     let beyond = (pixels * size_of::<S>()) % CACHE_WAY_BYTES;
     is_pointwise(stencil, job)

@@ -13,9 +13,9 @@
 use super::ConvShape;
 use super::blocks::{block, largest};
 use super::forward::set_stencil;
-use super::real::Stored;
+use super::real::StoredElement;
 use super::tile::{GRADIENT_FILTERS, GradientKernel, GradientTile, RealKernels as _, gradient_taps};
-use super::workspace::{ConvWorkspace, HasScratch, Scratch, SharedSlice, SharedSlots, Slot, at_least};
+use super::workspace::{ConvWorkspace, HasScratch, Scratch, SharedSlice, SharedSlots, ThreadBuffers, at_least};
 use crate::simd::Simd;
 use crate::team::Team;
 use std::ops::Range;
@@ -32,7 +32,7 @@ const PRODUCTS_FOR_TEAM_MIN: usize = 1 << 18;
 
 /// Computes the gradient of the weights: the derivative of the sum of `gradient * output` by each
 /// weight.
-pub(super) fn backward_weight<S: Stored>(
+pub(super) fn backward_weight<S: StoredElement>(
     simd: Simd,
     team: &Team,
     workspace: &mut ConvWorkspace,
@@ -56,7 +56,7 @@ pub(super) fn backward_weight<S: Stored>(
         return;
     }
     scratch.layout.rebuild(&scratch.stencil);
-    let split = Split::new(team, shape, scratch.layout.pitch);
+    let split = WeightSplit::new(team, shape, scratch.layout.pitch);
     let rows = shape.output()[0];
     let lanes = S::Real::lanes(simd);
     scratch.offsets.clear();
@@ -72,7 +72,7 @@ pub(super) fn backward_weight<S: Stored>(
     let mut slots = std::mem::take(&mut scratch.slots);
     let shared = SharedSlots::new(&mut slots, tasks);
     let output = SharedSlice::new(weight_gradient);
-    let pass = Pass { shape, split: &split, scratch, input, gradient, output, simd };
+    let pass = GradientPass { shape, split: &split, scratch, input, gradient, output, simd };
     let next = AtomicUsize::new(0);
     team.run(tasks, &|task| {
         // SAFETY: every task has its own index, and borrows the slot once.
@@ -89,7 +89,7 @@ pub(super) fn backward_weight<S: Stored>(
 }
 
 /// The split of the weights into units, and of the pixels into bands.
-struct Split {
+struct WeightSplit {
     filters: usize,
     filter_chunks: usize,
     channels: usize,
@@ -98,8 +98,8 @@ struct Split {
     bands: usize,
 }
 
-impl Split {
-    fn new(team: &Team, shape: &ConvShape, pitch: usize) -> Split {
+impl WeightSplit {
+    fn new(team: &Team, shape: &ConvShape, pitch: usize) -> WeightSplit {
         let (all_channels, all_filters) = (shape.group_channels(), shape.group_filters());
         let channels = (UNIT_TAPS_MAX / shape.taps()).clamp(1, all_channels);
         let channel_chunks = all_channels.div_ceil(channels);
@@ -108,7 +108,7 @@ impl Split {
         let filters = all_filters.div_ceil(units_wanted).next_multiple_of(largest).min(UNIT_FILTERS_MAX);
         let rows = shape.output()[0];
         let band_rows = (BAND_PIXELS / pitch).clamp(1, rows);
-        Split {
+        WeightSplit {
             filters,
             filter_chunks: all_filters.div_ceil(filters),
             channels,
@@ -120,9 +120,9 @@ impl Split {
 }
 
 /// One running gradient.
-struct Pass<'a, S: Stored> {
+struct GradientPass<'a, S: StoredElement> {
     shape: &'a ConvShape,
-    split: &'a Split,
+    split: &'a WeightSplit,
     scratch: &'a Scratch<S::Real>,
     input: &'a [S],
     gradient: &'a [S],
@@ -131,17 +131,17 @@ struct Pass<'a, S: Stored> {
 }
 
 /// The weights of one unit; both ranges count inside the group.
-struct Unit {
+struct WeightUnit {
     group: usize,
     filters: Range<usize>,
     channels: Range<usize>,
 }
 
-impl<S: Stored> Pass<'_, S> {
-    fn unit(&self, index: usize, slot: &mut Slot<S::Real>) {
+impl<S: StoredElement> GradientPass<'_, S> {
+    fn unit(&self, index: usize, slot: &mut ThreadBuffers<S::Real>) {
         let (shape, split) = (self.shape, self.split);
         let (index, channel_chunk) = (index / split.channel_chunks, index % split.channel_chunks);
-        let unit = Unit {
+        let unit = WeightUnit {
             group: index / split.filter_chunks,
             filters: block(shape.group_filters(), split.filters, index % split.filter_chunks),
             channels: block(shape.group_channels(), split.channels, channel_chunk),
@@ -169,7 +169,14 @@ impl<S: Stored> Pass<'_, S> {
     }
 
     /// Copies one band of the unit's inputs and gradients.
-    fn fill(&self, unit: &Unit, image: usize, rows: Range<usize>, inputs: &mut [S::Real], gradients: &mut [S::Real]) {
+    fn fill(
+        &self,
+        unit: &WeightUnit,
+        image: usize,
+        rows: Range<usize>,
+        inputs: &mut [S::Real],
+        gradients: &mut [S::Real],
+    ) {
         let (shape, layout) = (self.shape, &self.scratch.layout);
         let plane = shape.input[0] * shape.input[1];
         let channel_len = layout.channel_len(self.split.band_rows);
@@ -187,7 +194,7 @@ impl<S: Stored> Pass<'_, S> {
         }
     }
 
-    fn tiles(&self, unit: &Unit, band: &Band<'_, S::Real>, sums: &mut [S::Real]) {
+    fn tiles(&self, unit: &WeightUnit, band: &Band<'_, S::Real>, sums: &mut [S::Real]) {
         let lanes = S::Real::lanes(self.simd);
         let depth = unit.channels.len() * self.scratch.stencil.taps.len();
         let offsets = &self.scratch.offsets[..depth];
@@ -218,7 +225,7 @@ impl<S: Stored> Pass<'_, S> {
     }
 
     /// Adds up the lanes and rounds to the stored type.
-    fn store(&self, unit: &Unit, sums: &[S::Real]) {
+    fn store(&self, unit: &WeightUnit, sums: &[S::Real]) {
         let shape = self.shape;
         let lanes = S::Real::lanes(self.simd);
         let taps = &self.scratch.tap_weights;

@@ -22,11 +22,11 @@ use super::blocks::{block, largest};
 use super::correlation::PRODUCTS_FOR_TEAM_MIN;
 use super::epilogue::Epilogue;
 use super::packed::{PackedWeights, transformed};
-use super::real::Stored;
+use super::real::StoredElement;
 use super::tile::{Kernel, LaneRun, RealKernels as _, TILE_VECTORS, Tile, filter_blocks};
 use super::vector::LaneMask;
 use super::winograd_tile::{POINTS, TILE_IN, TILE_OUT, WinogradKernels};
-use super::workspace::{HasScratch as _, Scratch, SharedSlice, SharedSlots, Slot, lines};
+use super::workspace::{HasScratch as _, Scratch, SharedSlice, SharedSlots, ThreadBuffers, lines};
 use crate::simd::Simd;
 use crate::team::Team;
 
@@ -53,7 +53,7 @@ const FILTER_COST: usize = 17;
 
 /// Runs the convolution and returns true if the algorithm suits its shape. `simd` must be a level
 /// that the CPU has.
-pub(super) fn forward<S: Stored>(
+pub(super) fn forward<S: StoredElement>(
     simd: Simd,
     team: &Team,
     scratch: &mut Scratch<S::Real>,
@@ -67,7 +67,7 @@ pub(super) fn forward<S: Stored>(
     let Some(weights) = kept.and_then(|kept| transformed::<S>(simd, team, shape, weights, S::Real::forms(kept))) else {
         return false;
     };
-    let cut = Cut::new(team.threads(), shape, S::Real::lanes(simd));
+    let cut = WinogradSplit::new(team.threads(), shape, S::Real::lanes(simd));
     scratch.full_runs.clear();
     let runs = (0..cut.stride).step_by(cut.lanes);
     scratch.full_runs.extend(runs.map(|start| LaneRun { mask: LaneMask::all(cut.lanes), start }));
@@ -78,7 +78,8 @@ pub(super) fn forward<S: Stored>(
     let tasks = if products < PRODUCTS_FOR_TEAM_MIN { 1 } else { team.threads().min(units) };
     let (mut slots, mut shared) = (std::mem::take(&mut scratch.slots), std::mem::take(&mut scratch.shared));
     let own_slots = SharedSlots::new(&mut slots, tasks);
-    let pass = Pass { simd, shape, cut, kernels, scratch, input, weights, epilogue, output: SharedSlice::new(output) };
+    let pass =
+        WinogradPass { simd, shape, cut, kernels, scratch, input, weights, epilogue, output: SharedSlice::new(output) };
     let common = if units == pass.cut.chunks && tasks > 1 { lines(&mut shared, pass.inputs_len()) } else { &mut [] };
     if !common.is_empty() {
         let (rows, inputs) = (0..shape.batch * pass.cut.tile_rows, SharedSlice::new(common));
@@ -106,7 +107,7 @@ pub(super) fn forward<S: Stored>(
 }
 
 /// Whether the algorithm supports the shape and is the fastest.
-fn suits<S: Stored>(simd: Simd, shape: &ConvShape) -> bool {
+fn suits<S: StoredElement>(simd: Simd, shape: &ConvShape) -> bool {
     let is_three = shape.kernel == [3, 3] && shape.stride == [1, 1] && shape.dilation == [1, 1];
     if !is_three || !S::IN_PLACE || size_of::<S>() != size_of::<f32>() || shape.output_len() * shape.input_len() == 0 {
         return false;
@@ -123,7 +124,7 @@ fn suits<S: Stored>(simd: Simd, shape: &ConvShape) -> bool {
 }
 
 /// The split of a convolution into units, and the strides of a unit's numbers.
-struct Cut {
+struct WinogradSplit {
     lanes: usize,
     channels: usize,
     filters: usize,
@@ -144,8 +145,8 @@ struct Cut {
     filters_at_once: usize,
 }
 
-impl Cut {
-    fn new(threads: usize, shape: &ConvShape, lanes: usize) -> Cut {
+impl WinogradSplit {
+    fn new(threads: usize, shape: &ConvShape, lanes: usize) -> WinogradSplit {
         let [tile_rows, tile_columns] = shape.output().map(|size| size.div_ceil(TILE_OUT));
         let (channels, filters, rows) = (shape.group_channels(), shape.group_filters(), shape.batch * tile_rows);
         let tiles_max = (BAND_INPUTS_MAX / channels).max(BAND_TILES_MIN);
@@ -162,7 +163,7 @@ impl Cut {
         let chunks_wanted = if bands >= threads { 1 } else { (UNITS_PER_THREAD * threads).div_ceil(bands) };
         let chunk_filters = filters.div_ceil(chunks_wanted).next_multiple_of(largest);
         let stride = (vectors(band_rows) + usize::from(shape.batch > 1)) * lanes;
-        Cut {
+        WinogradSplit {
             lanes,
             channels,
             filters,
@@ -180,7 +181,7 @@ impl Cut {
 }
 
 /// Rows of tiles of one image that belong to a band.
-struct Piece {
+struct BandPiece {
     image: usize,
     rows: Range<usize>,
     /// Index of the piece's first tile in the band.
@@ -188,10 +189,10 @@ struct Piece {
 }
 
 /// One running convolution.
-struct Pass<'a, S: Stored> {
+struct WinogradPass<'a, S: StoredElement> {
     simd: Simd,
     shape: &'a ConvShape,
-    cut: Cut,
+    cut: WinogradSplit,
     kernels: WinogradKernels<S::Real>,
     scratch: &'a Scratch<S::Real>,
     input: &'a [S],
@@ -200,9 +201,9 @@ struct Pass<'a, S: Stored> {
     output: SharedSlice<S>,
 }
 
-impl<S: Stored> Pass<'_, S> {
+impl<S: StoredElement> WinogradPass<'_, S> {
     /// Computes one unit. If `common` is not empty, it holds the transformed inputs.
-    fn unit(&self, index: usize, common: &[S::Real], slot: &mut Slot<S::Real>) {
+    fn unit(&self, index: usize, common: &[S::Real], slot: &mut ThreadBuffers<S::Real>) {
         let cut = &self.cut;
         let (index, chunk) = (index / cut.chunks, index % cut.chunks);
         let (group, band) = (index / cut.bands, index % cut.bands);
@@ -226,12 +227,16 @@ impl<S: Stored> Pass<'_, S> {
     }
 
     /// The rows of a band, split by image.
-    fn pieces(&self, rows: Range<usize>) -> impl Iterator<Item = Piece> {
+    fn pieces(&self, rows: Range<usize>) -> impl Iterator<Item = BandPiece> {
         let (height, columns) = (self.cut.tile_rows, self.cut.tile_columns);
         (rows.start / height..rows.end.div_ceil(height)).map(move |image| {
             let first = rows.start.max(image * height);
             let end = rows.end.min((image + 1) * height);
-            Piece { image, rows: first - image * height..end - image * height, tile: (first - rows.start) * columns }
+            BandPiece {
+                image,
+                rows: first - image * height..end - image * height,
+                tile: (first - rows.start) * columns,
+            }
         })
     }
 

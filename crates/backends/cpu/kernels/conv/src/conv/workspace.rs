@@ -1,7 +1,7 @@
 //! Memory that convolutions reuse from call to call.
 
 use super::channels_last::Tap;
-use super::packed::{Form, Lines, PackedWeights};
+use super::packed::{AlignedNumbers, OrderedWeights, PackedWeights};
 use super::panel::{PanelLayout, Stencil};
 use super::tile::{LaneRun, Real};
 use std::cell::UnsafeCell;
@@ -40,16 +40,16 @@ pub struct Scratch<T> {
     pub(super) tap_weights: Vec<usize>,
     /// Taps of channels-last images.
     pub(super) taps: Vec<Tap>,
-    pub(super) packed: Lines<T>,
+    pub(super) packed: AlignedNumbers<T>,
     pub(super) bias: Vec<T>,
-    pub(super) slots: Vec<Slot<T>>,
+    pub(super) slots: Vec<ThreadBuffers<T>>,
     /// Numbers that all threads read.
     pub(super) shared: Vec<T>,
 }
 
 /// The panel and the outputs of one thread.
 #[derive(Default)]
-pub(super) struct Slot<T> {
+pub(super) struct ThreadBuffers<T> {
     pub panel: Vec<T>,
     pub outputs: Vec<T>,
 }
@@ -66,7 +66,7 @@ pub trait HasScratch: Sized {
     #[doc(hidden)]
     fn scratch(workspace: &mut ConvWorkspace) -> &mut Scratch<Self>;
     #[doc(hidden)]
-    fn forms(packed: &mut PackedWeights) -> &mut Vec<Form<Self>>;
+    fn forms(packed: &mut PackedWeights) -> &mut Vec<OrderedWeights<Self>>;
 }
 
 impl HasScratch for f32 {
@@ -74,7 +74,7 @@ impl HasScratch for f32 {
         &mut workspace.single
     }
 
-    fn forms(packed: &mut PackedWeights) -> &mut Vec<Form<f32>> {
+    fn forms(packed: &mut PackedWeights) -> &mut Vec<OrderedWeights<f32>> {
         &mut packed.single
     }
 }
@@ -84,7 +84,7 @@ impl HasScratch for f64 {
         &mut workspace.double
     }
 
-    fn forms(packed: &mut PackedWeights) -> &mut Vec<Form<f64>> {
+    fn forms(packed: &mut PackedWeights) -> &mut Vec<OrderedWeights<f64>> {
         &mut packed.double
     }
 }
@@ -110,30 +110,30 @@ pub(super) fn lines<T: Real>(buffer: &mut Vec<T>, len: usize) -> &mut [T] {
 const LINE_BYTES: usize = 64;
 
 /// Slots of the tasks of one job. Each task takes the slot of its index.
-pub(super) struct SharedSlots<'a, T>(&'a [UnsafeCell<Slot<T>>]);
+pub(super) struct SharedSlots<'a, T>(&'a [UnsafeCell<ThreadBuffers<T>>]);
 
 // SAFETY: a slot is accessed only through `take`, whose caller guarantees that no other thread uses
 // the same index.
 unsafe impl<T: Send> Sync for SharedSlots<'_, T> {}
 
 impl<'a, T> SharedSlots<'a, T> {
-    pub fn new(slots: &'a mut Vec<Slot<T>>, count: usize) -> SharedSlots<'a, T>
+    pub fn new(slots: &'a mut Vec<ThreadBuffers<T>>, count: usize) -> SharedSlots<'a, T>
     where
         T: Default,
     {
         if slots.len() < count {
-            slots.resize_with(count, Slot::default);
+            slots.resize_with(count, ThreadBuffers::default);
         }
-        let slots: &mut [Slot<T>] = slots;
-        // SAFETY: `UnsafeCell<Slot>` has the layout of `Slot`, and the exclusive borrow lasts as
-        // long as the shared one.
-        SharedSlots(unsafe { &*(std::ptr::from_mut(slots) as *const [UnsafeCell<Slot<T>>]) })
+        let slots: &mut [ThreadBuffers<T>] = slots;
+        // SAFETY: `UnsafeCell<ThreadBuffers>` has the layout of `ThreadBuffers`, and the exclusive
+        // borrow lasts as long as the shared one.
+        SharedSlots(unsafe { &*(std::ptr::from_mut(slots) as *const [UnsafeCell<ThreadBuffers<T>>]) })
     }
 
     /// # Safety
     /// No two threads use the same index at a time, and no two borrows of one index overlap.
     #[allow(clippy::mut_from_ref)]
-    pub unsafe fn take(&self, index: usize) -> &mut Slot<T> {
+    pub unsafe fn take(&self, index: usize) -> &mut ThreadBuffers<T> {
         // SAFETY: the caller guarantees that this is the only borrow.
         unsafe { &mut *self.0[index].get() }
     }

@@ -1,7 +1,7 @@
 //! The operations that combine the numbers of a window.
 
 /// Number types in which windows are computed.
-pub trait Number: Copy + Default + PartialOrd + std::ops::Add<Output = Self> {
+pub trait WindowNumber: Copy + Default + PartialOrd + std::ops::Add<Output = Self> {
     /// This number divided by a count.
     fn over(self, count: usize) -> Self;
     /// True for NaN.
@@ -10,7 +10,7 @@ pub trait Number: Copy + Default + PartialOrd + std::ops::Add<Output = Self> {
 
 macro_rules! number {
     ($($scalar:ty),*) => {$(
-        impl Number for $scalar {
+        impl WindowNumber for $scalar {
             #[inline(always)]
             fn over(self, count: usize) -> $scalar {
                 self / count as $scalar
@@ -39,7 +39,7 @@ pub(super) struct Max;
 /// The sum, which is divided by the count later.
 pub(super) struct Average;
 
-impl<T: Number> Join<T> for Max {
+impl<T: WindowNumber> Join<T> for Max {
     const COUNTS: bool = false;
 
     #[inline(always)]
@@ -50,7 +50,7 @@ impl<T: Number> Join<T> for Max {
     }
 }
 
-impl<T: Number> Join<T> for Average {
+impl<T: WindowNumber> Join<T> for Average {
     const COUNTS: bool = true;
 
     #[inline(always)]

@@ -19,15 +19,15 @@ use half::{bf16, f16};
 pub use panoply_core::op::compute::{PoolKind, PoolShape};
 use panoply_cpu_machine::compile_once;
 
-use crate::conv::Stored;
+use crate::conv::StoredElement;
 use crate::simd::Simd;
 use crate::team::Team;
-pub use join::Number;
+pub use join::WindowNumber;
 use join::{Average, Join, Max};
 pub use pixels::pool2d_pixels;
 
 /// Pools every plane of `input` into `output`.
-pub fn pool2d<S: Stored + Compiled>(
+pub fn pool2d<S: StoredElement + PoolKernels>(
     simd: Simd,
     team: &Team,
     shape: &PoolShape,
@@ -35,21 +35,21 @@ pub fn pool2d<S: Stored + Compiled>(
     input: &[S],
     output: &mut [S],
 ) where
-    S::Real: Number,
+    S::Real: WindowNumber,
 {
     S::run(simd, team, shape, kind, input, output);
 }
 
 compile_once! {
     /// The pooling of a stored type.
-    pub trait Compiled: Stored {
+    pub trait PoolKernels: StoredElement {
         fn run(simd: Simd, team: &Team, shape: &PoolShape, kind: PoolKind, input: &[Self], output: &mut [Self]) = pool;
     } for f32, f64, f16, bf16
 }
 
-fn pool<S: Stored>(simd: Simd, team: &Team, shape: &PoolShape, kind: PoolKind, input: &[S], output: &mut [S])
+fn pool<S: StoredElement>(simd: Simd, team: &Team, shape: &PoolShape, kind: PoolKind, input: &[S], output: &mut [S])
 where
-    S::Real: Number,
+    S::Real: WindowNumber,
 {
     let planes = shape.batch * shape.channels;
     let plane = shape.input[0] * shape.input[1];
@@ -91,25 +91,25 @@ type PlanesFn<S> = unsafe fn(&PoolShape, bool, &[S], &mut [S]);
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-unsafe fn planes_avx512<S: Stored, J: Join<S::Real>>(shape: &PoolShape, pad: bool, input: &[S], output: &mut [S])
+unsafe fn planes_avx512<S: StoredElement, J: Join<S::Real>>(shape: &PoolShape, pad: bool, input: &[S], output: &mut [S])
 where
-    S::Real: Number,
+    S::Real: WindowNumber,
 {
     planes::<S, J>(shape, pad, input, output);
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn planes_avx2<S: Stored, J: Join<S::Real>>(shape: &PoolShape, pad: bool, input: &[S], output: &mut [S])
+unsafe fn planes_avx2<S: StoredElement, J: Join<S::Real>>(shape: &PoolShape, pad: bool, input: &[S], output: &mut [S])
 where
-    S::Real: Number,
+    S::Real: WindowNumber,
 {
     planes::<S, J>(shape, pad, input, output);
 }
 
-fn planes_plain<S: Stored, J: Join<S::Real>>(shape: &PoolShape, pad: bool, input: &[S], output: &mut [S])
+fn planes_plain<S: StoredElement, J: Join<S::Real>>(shape: &PoolShape, pad: bool, input: &[S], output: &mut [S])
 where
-    S::Real: Number,
+    S::Real: WindowNumber,
 {
     planes::<S, J>(shape, pad, input, output);
 }
@@ -117,9 +117,9 @@ where
 /// Pools whole planes. Inlined into a function for each vector level, so that its loops are
 /// vectorised for the level.
 #[inline(always)]
-fn planes<S: Stored, J: Join<S::Real>>(shape: &PoolShape, count_padding: bool, input: &[S], output: &mut [S])
+fn planes<S: StoredElement, J: Join<S::Real>>(shape: &PoolShape, count_padding: bool, input: &[S], output: &mut [S])
 where
-    S::Real: Number,
+    S::Real: WindowNumber,
 {
     let mut stack = [S::Real::default(); 3 * STACK_COLUMNS];
     let mut heap = Vec::new();
@@ -169,7 +169,7 @@ fn whole_width(shape: &PoolShape, first: usize, count: usize) -> Range<usize> {
 
 /// Combines the rows of a window into one line.
 #[inline(always)]
-fn join_rows<S: Stored, J: Join<S::Real>>(rows: &[S], line: &mut [S::Real], wide: &mut [S::Real]) {
+fn join_rows<S: StoredElement, J: Join<S::Real>>(rows: &[S], line: &mut [S::Real], wide: &mut [S::Real]) {
     let mut rows = rows.chunks_exact(line.len());
     if let Some(first) = rows.next() {
         S::widen(first, line);
@@ -190,7 +190,7 @@ fn join_rows<S: Stored, J: Join<S::Real>>(rows: &[S], line: &mut [S::Real], wide
 
 /// Combines the columns of the windows of a line, starting with the window `from`.
 #[inline(always)]
-fn join_columns<T: Number, J: Join<T>>(shape: &PoolShape, line: &[T], from: usize, pooled: &mut [T]) {
+fn join_columns<T: WindowNumber, J: Join<T>>(shape: &PoolShape, line: &[T], from: usize, pooled: &mut [T]) {
     let (kernel, stride, left) = (shape.kernel[1], shape.stride[1], shape.padding[1]);
     let to = from + pooled.len();
     // Windows from `first` to `last` are not clipped.
@@ -229,7 +229,7 @@ fn join_columns<T: Number, J: Join<T>>(shape: &PoolShape, line: &[T], from: usiz
 
 /// Windows of two that do not overlap: pairs, whose loops vectorise.
 #[inline(always)]
-fn windows_of_two<T: Number, J: Join<T>>(line: &[T], pooled: &mut [T]) {
+fn windows_of_two<T: WindowNumber, J: Join<T>>(line: &[T], pooled: &mut [T]) {
     let (pairs, _) = line.as_chunks::<2>();
     assert!(pairs.len() >= pooled.len(), "a line of whole windows");
     for (to, [first, second]) in pooled.iter_mut().zip(pairs) {
@@ -239,7 +239,7 @@ fn windows_of_two<T: Number, J: Join<T>>(line: &[T], pooled: &mut [T]) {
 
 /// Windows of three that overlap by one number: a pair, and the first number of the next pair.
 #[inline(always)]
-fn windows_of_three<T: Number, J: Join<T>>(line: &[T], pooled: &mut [T]) {
+fn windows_of_three<T: WindowNumber, J: Join<T>>(line: &[T], pooled: &mut [T]) {
     let (pairs, _) = line.as_chunks::<2>();
     let (paired, rest) = pooled.split_at_mut(pooled.len().min(pairs.len().saturating_sub(1)));
     for ((to, [first, second]), [third, _]) in paired.iter_mut().zip(pairs).zip(pairs.iter().skip(1)) {
@@ -250,7 +250,7 @@ fn windows_of_three<T: Number, J: Join<T>>(line: &[T], pooled: &mut [T]) {
 }
 
 #[inline(always)]
-fn whole_windows<T: Number, J: Join<T>>(line: &[T], pooled: &mut [T], kernel: usize, stride: usize) {
+fn whole_windows<T: WindowNumber, J: Join<T>>(line: &[T], pooled: &mut [T], kernel: usize, stride: usize) {
     for (index, to) in pooled.iter_mut().enumerate() {
         let window = &line[index * stride..index * stride + kernel];
         let mut joined = window[0];
@@ -263,7 +263,7 @@ fn whole_windows<T: Number, J: Join<T>>(line: &[T], pooled: &mut [T], kernel: us
 
 /// Turns the sums of the windows, starting with the window `from`, into averages.
 #[inline(always)]
-fn divide<T: Number>(shape: &PoolShape, count_padding: bool, rows: usize, from: usize, sums: &mut [T]) {
+fn divide<T: WindowNumber>(shape: &PoolShape, count_padding: bool, rows: usize, from: usize, sums: &mut [T]) {
     if count_padding {
         let count = shape.kernel[0] * shape.kernel[1];
         return sums.iter_mut().for_each(|sum| *sum = sum.over(count));

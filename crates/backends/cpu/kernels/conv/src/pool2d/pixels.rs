@@ -5,10 +5,10 @@
 
 use std::ops::Range;
 
-use super::join::{Average, Join, Max, Number};
+use super::join::{Average, Join, Max, WindowNumber};
 use super::{GRAIN_NUMBERS, PoolKind, PoolShape};
 use crate::lanes::{Kernel, Level, dispatch};
-use crate::parts::Parts;
+use crate::parts::DisjointSlice;
 use crate::simd::Simd;
 use crate::team::Team;
 
@@ -31,17 +31,17 @@ pub fn pool2d_pixels(simd: Simd, team: &Team, shape: &PoolShape, kind: PoolKind,
         PoolKind::Average { count_padding: true } => Some(shape.kernel[0] * shape.kernel[1]),
         _ => None,
     };
-    let pool = Pool { shape, divisor, tile, input, output: &Parts::new(output) };
+    let pool = Pool { shape, divisor, tile, input, output: &DisjointSlice::new(output) };
     let taps = shape.kernel[0].max(shape.stride[0]).min(height) * width;
     let grain = GRAIN_NUMBERS.div_ceil(taps.max(columns).saturating_mul(tile));
     team.run_ranges(shape.batch * rows * tiles, grain, &|range| {
         let (mut line, mut line_of) = (crate::scratch::filled(0.0, width * tile), None);
         for task in range {
             let (row, channel) = (task / tiles, task % tiles * tile);
-            let one = Row { pool: &pool, row, channel, line: &mut line, line_of: &mut line_of };
+            let one = OutputRow { pool: &pool, row, channel, line: &mut line, line_of: &mut line_of };
             match kind {
-                PoolKind::Max => dispatch(simd, Of::<Max>(one, std::marker::PhantomData)),
-                PoolKind::Average { .. } => dispatch(simd, Of::<Average>(one, std::marker::PhantomData)),
+                PoolKind::Max => dispatch(simd, PooledRow::<Max>(one, std::marker::PhantomData)),
+                PoolKind::Average { .. } => dispatch(simd, PooledRow::<Average>(one, std::marker::PhantomData)),
             }
         }
     });
@@ -61,11 +61,11 @@ struct Pool<'a> {
     divisor: Option<usize>,
     tile: usize,
     input: &'a [f32],
-    output: &'a Parts<'a, f32>,
+    output: &'a DisjointSlice<'a, f32>,
 }
 
 /// Some channels of one row of the output; rows of all images are numbered consecutively.
-struct Row<'a> {
+struct OutputRow<'a> {
     pool: &'a Pool<'a>,
     row: usize,
     channel: usize,
@@ -75,14 +75,14 @@ struct Row<'a> {
     line_of: &'a mut Option<(Range<usize>, usize)>,
 }
 
-struct Of<'a, J>(Row<'a>, std::marker::PhantomData<J>);
+struct PooledRow<'a, J>(OutputRow<'a>, std::marker::PhantomData<J>);
 
-impl<J: Join<f32>> Kernel for Of<'_, J> {
+impl<J: Join<f32>> Kernel for PooledRow<'_, J> {
     type Output = ();
 
     #[inline(always)]
     fn run<L: Level>(self) {
-        let Row { pool, row, channel, line, line_of } = self.0;
+        let OutputRow { pool, row, channel, line, line_of } = self.0;
         let Pool { shape, divisor, tile, input, output } = pool;
         let ([height, width], [rows, columns], channels) = (shape.input, shape.output(), shape.channels);
         let tile = (*tile).min(channels - channel);

@@ -3,7 +3,7 @@
 use super::bits::Bits;
 use super::code::codes_of;
 use super::header::Header;
-use super::tally::{Indices, LENGTHS, LITERALS, Piece, SLOTS, SYMBOLS, THIRD, Tally, length_base};
+use super::tally::{Indices, LENGTHS, LITERALS, SLOTS, SYMBOLS, THIRD, Tally, TallyPiece, length_base};
 
 #[cfg(target_arch = "x86_64")]
 mod wide;
@@ -20,16 +20,16 @@ pub struct Writer<'a> {
 }
 
 /// A code, with its length in the lowest eight bits. Shifts by an entry use only its lowest bits.
-type Entry = u32;
+type CodeEntry = u32;
 
 /// Codes, indexed as in records.
 #[repr(align(64))]
 pub struct Entries {
-    pub literals: [Entry; LITERALS],
+    pub literals: [CodeEntry; LITERALS],
     /// Including the extra bits behind the code; also the codes of third literals.
-    pub lengths: [Entry; LENGTHS],
-    pub slots: [Entry; SLOTS],
-    end: Entry,
+    pub lengths: [CodeEntry; LENGTHS],
+    pub slots: [CodeEntry; SLOTS],
+    end: CodeEntry,
 }
 
 impl<'a> Writer<'a> {
@@ -50,7 +50,7 @@ impl<'a> Writer<'a> {
     pub fn block<'p>(
         &mut self,
         tally: &mut Tally,
-        pieces: impl Iterator<Item = Piece<'p>>,
+        pieces: impl Iterator<Item = TallyPiece<'p>>,
         message: &[u8],
         is_last: bool,
     ) {
@@ -80,7 +80,7 @@ impl<'a> Writer<'a> {
 
     /// # Safety
     /// There must be space for the piece and eight bytes, here and below.
-    unsafe fn piece(&mut self, entries: &Entries, piece: Piece<'_>) {
+    unsafe fn piece(&mut self, entries: &Entries, piece: TallyPiece<'_>) {
         #[cfg(target_arch = "x86_64")]
         if wide::detected() {
             let (place, held, count) = self.bits.state();
@@ -103,7 +103,7 @@ impl<'a> Writer<'a> {
     /// As above.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "bmi1,bmi2,lzcnt")]
-    unsafe fn piece_bmi2(&mut self, entries: &Entries, piece: Piece<'_>) {
+    unsafe fn piece_bmi2(&mut self, entries: &Entries, piece: TallyPiece<'_>) {
         // SAFETY: guaranteed by the caller.
         unsafe { self.piece_with(entries, piece) };
     }
@@ -111,7 +111,7 @@ impl<'a> Writer<'a> {
     /// # Safety
     /// As above.
     #[inline(always)]
-    unsafe fn piece_with(&mut self, entries: &Entries, piece: Piece<'_>) {
+    unsafe fn piece_with(&mut self, entries: &Entries, piece: TallyPiece<'_>) {
         let (fours, others) = piece.literals.as_chunks::<4>();
         let (place, held, count) = self.bits.state();
         let mut bits = Bits::new(place, held, count);
@@ -156,17 +156,17 @@ impl<'a> Writer<'a> {
     }
 }
 
-fn entry(code: u16, length: u8) -> Entry {
-    Entry::from(code) << 8 | Entry::from(length)
+fn entry(code: u16, length: u8) -> CodeEntry {
+    CodeEntry::from(code) << 8 | CodeEntry::from(length)
 }
 
 #[inline(always)]
-fn code(entry: Entry) -> u64 {
+fn code(entry: CodeEntry) -> u64 {
     u64::from(entry >> 8)
 }
 
 #[inline(always)]
-fn length(entry: Entry) -> u32 {
+fn length(entry: CodeEntry) -> u32 {
     entry & 0xff
 }
 
@@ -202,7 +202,7 @@ impl Entries {
     /// # Safety
     /// There must be eight bytes at the writer's position, here and below.
     #[inline(always)]
-    unsafe fn put(&self, bits: &mut Bits, entry: Entry) {
+    unsafe fn put(&self, bits: &mut Bits, entry: CodeEntry) {
         // SAFETY: guaranteed by the caller.
         unsafe { bits.put(code(entry), length(entry)) };
     }
@@ -278,7 +278,7 @@ mod tests {
                 let write = |wide: bool| {
                     let mut out = vec![0; 8 * (records.len() + literals.len()) + 16];
                     let mut writer = Writer { bits: Bits::new(out.as_mut_ptr(), 0, round as u32 % 8), out: &mut [] };
-                    let piece = Piece { records: &records, literals: &literals };
+                    let piece = TallyPiece { records: &records, literals: &literals };
                     // SAFETY: there is space for eight bytes for each of them; the CPU's features
                     // were checked.
                     unsafe {

@@ -4,7 +4,7 @@
 //! 16 bits. A position in the table may be too far back, or have other bytes: a match must have
 //! equal bytes and a permitted distance. Every position is at or behind the message's beginning.
 
-use super::tally::{Counts, Indices, Piece, THIRD, Tally};
+use super::tally::{Indices, SymbolCounts, THIRD, Tally, TallyPiece};
 
 /// Half of a block: together with the window before it, positions have 16 bits.
 pub const HALF_BYTES: usize = 32 << 10;
@@ -110,14 +110,14 @@ impl Half {
     }
 
     /// The half's records and literal runs, in order.
-    pub fn pieces<'a>(&'a self, message: &'a [u8]) -> impl Iterator<Item = Piece<'a>> {
+    pub fn pieces<'a>(&'a self, message: &'a [u8]) -> impl Iterator<Item = TallyPiece<'a>> {
         let records = &self.records[..self.records_count];
         let mut done = 0;
         let runs = self.runs.iter().copied().chain([(self.records_count, 0, 0)]);
         runs.map(move |(end, begin, len)| {
             let before = &records[done..end];
             done = end;
-            Piece { records: before, literals: &message[begin..begin + len] }
+            TallyPiece { records: before, literals: &message[begin..begin + len] }
         })
     }
 }
@@ -217,11 +217,11 @@ struct Run<'a> {
     record: *mut Record,
     runs: &'a mut Vec<(usize, usize, usize)>,
     /// Symbol counts of the half's records.
-    counts: &'a mut Counts,
+    counts: &'a mut SymbolCounts,
 }
 
 impl<'a> Run<'a> {
-    fn new(message: &'a [u8], half: &'a mut Half, counts: &'a mut Counts, begin: usize, end: usize) -> Run<'a> {
+    fn new(message: &'a [u8], half: &'a mut Half, counts: &'a mut SymbolCounts, begin: usize, end: usize) -> Run<'a> {
         let start = message.as_ptr();
         let back = |bytes: usize| start.wrapping_add(end.saturating_sub(bytes).max(begin));
         half.runs.clear();
@@ -369,7 +369,7 @@ impl<'a> Run<'a> {
 /// The table's knowledge of a position: eight bytes from two before it on, the last positions with
 /// its four bytes and with those of the next position, and whether the four bytes of the position
 /// after that are found where the table points.
-struct Seen {
+struct PositionEntry {
     eight: u64,
     places: [usize; 2],
     is_third: bool,
@@ -381,7 +381,7 @@ struct Seen {
 /// There must be two bytes before the position and six behind it; the table must be as long as the
 /// shift requires.
 #[inline(always)]
-unsafe fn look(at: *const u8, base: *const u8, table: *mut u16, shift: u32) -> Seen {
+unsafe fn look(at: *const u8, base: *const u8, table: *mut u16, shift: u32) -> PositionEntry {
     // SAFETY: guaranteed by the caller.
     unsafe {
         let relative = at.addr().wrapping_sub(base.addr());
@@ -393,7 +393,7 @@ unsafe fn look(at: *const u8, base: *const u8, table: *mut u16, shift: u32) -> S
         for (next, place) in places.into_iter().enumerate() {
             *place = relative.wrapping_add(next).wrapping_sub(2) as u16;
         }
-        Seen { eight, places: seen, is_third }
+        PositionEntry { eight, places: seen, is_third }
     }
 }
 
@@ -407,10 +407,10 @@ unsafe fn take(
     at: *const u8,
     base: *const u8,
     end: *const u8,
-    seen: Seen,
+    seen: PositionEntry,
     differing: &impl Fn(*const u8, *const u8) -> u32,
 ) -> (usize, Record) {
-    let Seen { eight, places: [first, second], is_third } = seen;
+    let PositionEntry { eight, places: [first, second], is_third } = seen;
     let alike = differing(at, base.wrapping_add(first)).trailing_zeros();
     let alike_then = differing(at.wrapping_add(1), base.wrapping_add(second)).trailing_zeros();
     // The later match must outweigh the extra literal.

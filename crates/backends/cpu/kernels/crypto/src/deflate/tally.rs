@@ -14,14 +14,14 @@ pub const SLOTS: usize = 32;
 pub const SYMBOLS: usize = 286;
 
 /// Records, and literals behind them.
-pub struct Piece<'a> {
+pub struct TallyPiece<'a> {
     pub records: &'a [Record],
     pub literals: &'a [u8],
 }
 
 /// Counts of half a block. Each half has its own, so that no count waits for one of the other half.
 #[derive(Clone, Copy)]
-pub struct Counts {
+pub struct SymbolCounts {
     literals: [[u32; LITERALS]; 2],
     lengths: [u32; LENGTHS],
     slots: [u32; SLOTS],
@@ -30,7 +30,7 @@ pub struct Counts {
 /// Symbol counts of a block.
 pub struct Tally {
     /// One for each half of a block.
-    pub counts: [Counts; 2],
+    pub counts: [SymbolCounts; 2],
     /// The totals: literals, the end and lengths; and distance slots.
     pub symbols: [u32; SYMBOLS],
     pub slots: [u32; SLOTS],
@@ -38,7 +38,7 @@ pub struct Tally {
 
 impl Default for Tally {
     fn default() -> Tally {
-        let none = Counts { literals: [[0; LITERALS]; 2], lengths: [0; LENGTHS], slots: [0; SLOTS] };
+        let none = SymbolCounts { literals: [[0; LITERALS]; 2], lengths: [0; LENGTHS], slots: [0; SLOTS] };
         Tally { counts: [none; 2], symbols: [0; SYMBOLS], slots: [0; SLOTS] }
     }
 }
@@ -70,7 +70,7 @@ impl Indices {
     }
 }
 
-impl Counts {
+impl SymbolCounts {
     /// Counts a record.
     #[inline(always)]
     pub fn add(&mut self, of: Indices) {
@@ -89,7 +89,7 @@ impl Tally {
 
     /// Counts literals that are in no record.
     pub fn count_literals(&mut self, literals: &[u8]) {
-        let [Counts { literals: [a, b], .. }, Counts { literals: [c, d], .. }] = &mut self.counts;
+        let [SymbolCounts { literals: [a, b], .. }, SymbolCounts { literals: [c, d], .. }] = &mut self.counts;
         let (words, rest) = literals.as_chunks::<8>();
         for word in words {
             let word = u64::from_le_bytes(*word);
@@ -108,8 +108,9 @@ impl Tally {
     pub fn sum_up(&mut self) {
         let [one, other] = &self.counts;
         for (byte, count) in self.symbols[..256].iter_mut().enumerate() {
-            let of_half =
-                |counts: &Counts| counts.literals[0][byte] + counts.literals[1][byte] + counts.lengths[THIRD + byte];
+            let of_half = |counts: &SymbolCounts| {
+                counts.literals[0][byte] + counts.literals[1][byte] + counts.lengths[THIRD + byte]
+            };
             *count = of_half(one) + of_half(other);
         }
         self.symbols[256..].fill(0);

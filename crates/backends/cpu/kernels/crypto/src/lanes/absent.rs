@@ -2,7 +2,7 @@
 
 use panoply_core::op::crypto::HashAlgorithm;
 
-use crate::cipher::Block;
+use crate::cipher::CipherBlock;
 
 /// Never constructed.
 pub enum AesLanes {}
@@ -19,12 +19,17 @@ impl AesLanes {
     }
 
     /// Never called.
-    pub fn encrypt_chained<const N: usize>(&self, _: &mut [Block; N], _: &[&[u8]; N], _: &mut [&mut [u8]; N]) -> usize {
+    pub fn encrypt_chained<const N: usize>(
+        &self,
+        _: &mut [CipherBlock; N],
+        _: &[&[u8]; N],
+        _: &mut [&mut [u8]; N],
+    ) -> usize {
         match *self {}
     }
 
     /// Never called.
-    pub fn decrypt_chained(&self, _: &Block, _: &[u8], _: &mut [u8]) -> bool {
+    pub fn decrypt_chained(&self, _: &CipherBlock, _: &[u8], _: &mut [u8]) -> bool {
         match *self {}
     }
 

@@ -25,7 +25,7 @@ const MASK_26: u64 = (1 << 26) - 1;
 
 /// A number below 2^130 or slightly above, lowest limb first: 44, 44 and 42 bits.
 #[derive(Clone, Copy, Default)]
-struct Number([u64; 3]);
+struct FieldElement([u64; 3]);
 
 /// The same in limbs of 26 bits.
 type Limbs = [u64; 5];
@@ -33,9 +33,9 @@ type Limbs = [u64; 5];
 /// The tag of one message in progress. Wiped when dropped.
 pub(super) struct Poly1305<'a> {
     /// The factor of each block, and the summand at the end.
-    factor: Number,
+    factor: FieldElement,
     added: [u64; 2],
-    sum: Number,
+    sum: FieldElement,
     /// Computed on first use, unless given.
     powers: Powers,
     given: Option<&'a Powers>,
@@ -95,12 +95,12 @@ pub(super) fn raise_eight(keys: &[[u64; 4]; 8], powers: [&mut Powers; 8]) {
     }
     let first = limbs.map(|lanes| load(&lanes));
     limbs.as_flattened_mut().zeroize();
-    let by_first = Wide::new(first);
+    let by_first = LaneFactor::new(first);
     let mut raised = [first; 8];
     for power in 1..8 {
         raised[power] = by_first.times(raised[power - 1]);
     }
-    let by_eighth = Wide::new(raised[7]);
+    let by_eighth = LaneFactor::new(raised[7]);
     let mut steps = [raised[7]; UNCARRIED_GROUPS];
     for step in 1..UNCARRIED_GROUPS {
         steps[step] = by_eighth.times(steps[step - 1]);
@@ -126,22 +126,22 @@ pub(super) fn raise_eight(keys: &[[u64; 4]; 8], powers: [&mut Powers; 8]) {
     }
 }
 
-fn factor_of(key: &[u64; 4]) -> Number {
-    Number::of_words(key[0] & 0x0fff_fffc_0fff_ffff, key[1] & 0x0fff_fffc_0fff_fffc, 0)
+fn factor_of(key: &[u64; 4]) -> FieldElement {
+    FieldElement::of_words(key[0] & 0x0fff_fffc_0fff_ffff, key[1] & 0x0fff_fffc_0fff_fffc, 0)
 }
 
-impl Number {
-    fn of_words(low: u64, high: u64, top: u64) -> Number {
-        Number([low & MASK_44, (low >> 44 | high << 20) & MASK_44, high >> 24 | top << 40])
+impl FieldElement {
+    fn of_words(low: u64, high: u64, top: u64) -> FieldElement {
+        FieldElement([low & MASK_44, (low >> 44 | high << 20) & MASK_44, high >> 24 | top << 40])
     }
 
-    fn plus(self, other: Number) -> Number {
-        Number([self.0[0] + other.0[0], self.0[1] + other.0[1], self.0[2] + other.0[2]])
+    fn plus(self, other: FieldElement) -> FieldElement {
+        FieldElement([self.0[0] + other.0[0], self.0[1] + other.0[1], self.0[2] + other.0[2]])
     }
 
     /// The product modulo 2^130 - 5, with limbs in range except for one bit of the second.
     #[inline(always)]
-    fn times(self, other: Number) -> Number {
+    fn times(self, other: FieldElement) -> FieldElement {
         let ([a0, a1, a2], [b0, b1, b2]) = (self.0, other.0);
         let product = |a: u64, b: u64| u128::from(a) * u128::from(b);
         // 2^132 is congruent to 20.
@@ -149,15 +149,15 @@ impl Number {
         let d0 = product(a0, b0) + product(a1, c2) + product(a2, c1);
         let d1 = product(a0, b1) + product(a1, b0) + product(a2, c2);
         let d2 = product(a0, b2) + product(a1, b1) + product(a2, b0);
-        Number::carried(d0, d1, d2)
+        FieldElement::carried(d0, d1, d2)
     }
 
     #[inline(always)]
-    fn carried(d0: u128, d1: u128, d2: u128) -> Number {
+    fn carried(d0: u128, d1: u128, d2: u128) -> FieldElement {
         let d1 = d1 + u128::from((d0 >> 44) as u64);
         let d2 = d2 + u128::from((d1 >> 44) as u64);
         let low = (d0 as u64 & MASK_44) + (d2 >> 42) as u64 * 5;
-        Number([low & MASK_44, (d1 as u64 & MASK_44) + (low >> 44), d2 as u64 & MASK_42])
+        FieldElement([low & MASK_44, (d1 as u64 & MASK_44) + (low >> 44), d2 as u64 & MASK_42])
     }
 
     fn limbs(self) -> Limbs {
@@ -169,19 +169,19 @@ impl Number {
     }
 
     /// Carries limbs that may exceed their range.
-    fn of_limbs(limbs: Limbs) -> Number {
+    fn of_limbs(limbs: Limbs) -> FieldElement {
         let [a, b, c, d, e] = limbs.map(u128::from);
         let low = a + (b << 26);
         let middle = (low >> 44) + (c << 8) + (d << 34);
         let high = (middle >> 44) + (e << 16);
-        Number::carried(low & u128::from(MASK_44), middle & u128::from(MASK_44), high)
+        FieldElement::carried(low & u128::from(MASK_44), middle & u128::from(MASK_44), high)
     }
 
     /// The canonical number below 2^130 - 5, modulo 2^128, as words.
     fn reduced(self) -> [u64; 2] {
         let mut sum = self;
         for _ in 0..2 {
-            sum = Number::carried(sum.0[0].into(), sum.0[1].into(), sum.0[2].into());
+            sum = FieldElement::carried(sum.0[0].into(), sum.0[1].into(), sum.0[2].into());
         }
         // Subtracts 2^130 - 5 if it was reached.
         let [a, b, c] = sum.0;
@@ -200,7 +200,7 @@ impl<'a> Poly1305<'a> {
     /// whether the CPU has IFMA.
     pub(super) fn new(key: &[u64; 4], given: Option<&'a Powers>, has_ifma: bool) -> Poly1305<'a> {
         let given = given.filter(|given| has_ifma && given.steps == UNCARRIED_GROUPS);
-        let (factor, sum, powers) = (factor_of(key), Number::default(), Powers::NONE);
+        let (factor, sum, powers) = (factor_of(key), FieldElement::default(), Powers::NONE);
         Poly1305 { factor, added: [key[2], key[3]], sum, powers, given, has_ifma }
     }
 
@@ -241,7 +241,7 @@ impl<'a> Poly1305<'a> {
     #[inline(always)]
     fn take_block(&mut self, block: &[u8; BLOCK_BYTES]) {
         let whole = u128::from_le_bytes(*block);
-        self.sum = self.sum.plus(Number::of_words(whole as u64, (whole >> 64) as u64, 1)).times(self.factor);
+        self.sum = self.sum.plus(FieldElement::of_words(whole as u64, (whole >> 64) as u64, 1)).times(self.factor);
     }
 
     fn has_powers(&self) -> bool {
@@ -249,7 +249,7 @@ impl<'a> Poly1305<'a> {
     }
 
     /// The factor's powers 1 to 8.
-    fn raised(&self) -> [Number; 8] {
+    fn raised(&self) -> [FieldElement; 8] {
         // Each is a product of two powers of about half its exponent, for short dependency chains.
         // A loop would keep them in memory in between.
         let first = self.factor;
@@ -307,10 +307,10 @@ impl<'a> Poly1305<'a> {
         if !rest.is_empty() {
             sums = powers.step_over(sums, rest);
         }
-        let lanes = Wide::new([load(&powers.rows[0]), load(&powers.rows[1]), load(&powers.rows[2])]);
+        let lanes = LaneFactor::new([load(&powers.rows[0]), load(&powers.rows[1]), load(&powers.rows[2])]);
         let last = lanes.times(added(sums, split_wide(last)));
         let [a, b, c] = last.map(|limb| u128::from(_mm512_reduce_add_epi64(limb) as u64));
-        self.sum = Number::carried(a, b, c);
+        self.sum = FieldElement::carried(a, b, c);
     }
 
     #[target_feature(enable = "avx512f")]
@@ -338,7 +338,7 @@ impl<'a> Poly1305<'a> {
         for (limb, last) in limbs.iter_mut().zip(last) {
             *limb = _mm512_reduce_add_epi64(last) as u64;
         }
-        self.sum = Number::of_limbs(limbs);
+        self.sum = FieldElement::of_limbs(limbs);
     }
 }
 
@@ -441,11 +441,11 @@ fn split(group: &[u8; GROUP_BYTES]) -> [__m512i; 5] {
 
 impl Powers {
     /// The `number`-th power of the eighth power.
-    fn step(&self, number: usize) -> Number {
-        Number([0, 1, 2].map(|limb| self.rows[STEP_ROWS + limb][number - 1]))
+    fn step(&self, number: usize) -> FieldElement {
+        FieldElement([0, 1, 2].map(|limb| self.rows[STEP_ROWS + limb][number - 1]))
     }
 
-    fn put_step(&mut self, number: Number) {
+    fn put_step(&mut self, number: FieldElement) {
         let [a, b, c] = number.0;
         for (row, limb) in self.rows[STEP_ROWS..].iter_mut().zip([a, b, c, 20 * b, 20 * c]) {
             row[self.steps] = limb;
@@ -462,7 +462,7 @@ impl Powers {
         for (step, group) in (0..groups.len().min(UNCARRIED_GROUPS)).rev().zip(groups) {
             let blocks = split_wide(group);
             let limb = |row: usize| _mm512_set1_epi64(self.rows[STEP_ROWS + row][step] as i64);
-            let factor = Wide { limbs: [limb(0), limb(1), limb(2)], twentyfold: [limb(3), limb(4)] };
+            let factor = LaneFactor { limbs: [limb(0), limb(1), limb(2)], twentyfold: [limb(3), limb(4)] };
             totals.add(sums.take().map_or(blocks, |sums| added(blocks, sums)), &factor);
         }
         totals.carried()
@@ -471,16 +471,16 @@ impl Powers {
 
 /// The lanes' factor in limbs of 44 bits, and twenty times the second and third limb: 2^132 is
 /// congruent to 20.
-struct Wide {
+struct LaneFactor {
     limbs: [__m512i; 3],
     twentyfold: [__m512i; 2],
 }
 
-impl Wide {
+impl LaneFactor {
     #[inline]
     #[target_feature(enable = "avx512f")]
-    fn new(limbs: [__m512i; 3]) -> Wide {
-        Wide { limbs, twentyfold: [twentyfold(limbs[1]), twentyfold(limbs[2])] }
+    fn new(limbs: [__m512i; 3]) -> LaneFactor {
+        LaneFactor { limbs, twentyfold: [twentyfold(limbs[1]), twentyfold(limbs[2])] }
     }
 
     #[inline]
@@ -507,7 +507,7 @@ impl Totals {
 
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma")]
-    fn add(&mut self, sums: [__m512i; 3], factor: &Wide) {
+    fn add(&mut self, sums: [__m512i; 3], factor: &LaneFactor) {
         let ([a, b, c], [d, e]) = (factor.limbs, factor.twentyfold);
         // By rows, so that consecutive instructions are independent.
         let rows = [(sums[0], [a, b, c]), (sums[1], [e, a, b]), (sums[2], [d, e, a])];

@@ -43,7 +43,7 @@ pub unsafe fn hash_alike(algorithm: HashAlgorithm, messages: &[&[u8]], out: &mut
     }
     // Lanes without a message repeat the first one.
     let lane = |index: usize| if index < alike { messages[index] } else { first };
-    let padded: [Padded<'_>; LANES] = std::array::from_fn(|index| Padded::new(lane(index)));
+    let padded: [PaddedMessage<'_>; LANES] = std::array::from_fn(|index| PaddedMessage::new(lane(index)));
     let place = |lane: usize, number: usize| padded[lane].block(number);
     // SAFETY: the caller guarantees the instructions; every lane has the same number of whole
     // blocks.
@@ -57,13 +57,13 @@ fn blocks_of(len: usize) -> usize {
 }
 
 /// A message in blocks, with its padding in one or two blocks of its own.
-struct Padded<'a> {
+struct PaddedMessage<'a> {
     message: &'a [u8],
     tail: [u8; 2 * BLOCK_BYTES],
 }
 
-impl<'a> Padded<'a> {
-    fn new(message: &'a [u8]) -> Padded<'a> {
+impl<'a> PaddedMessage<'a> {
+    fn new(message: &'a [u8]) -> PaddedMessage<'a> {
         let whole = message.len() / BLOCK_BYTES;
         let rest = &message[whole * BLOCK_BYTES..];
         let mut tail = [0; 2 * BLOCK_BYTES];
@@ -71,7 +71,7 @@ impl<'a> Padded<'a> {
         tail[rest.len()] = 0x80;
         let end = (blocks_of(message.len()) - whole) * BLOCK_BYTES;
         tail[end - 8..end].copy_from_slice(&(message.len() as u64 * 8).to_be_bytes());
-        Padded { message, tail }
+        PaddedMessage { message, tail }
     }
 
     /// A whole block.

@@ -8,20 +8,20 @@ const BITS: u8 = 0x03;
 
 /// The modulus and the exponent of a SubjectPublicKeyInfo.
 pub(super) fn public_numbers(der: &[u8]) -> Option<[&[u8]; 2]> {
-    let mut outer = Reader(whole(SEQUENCE, der)?);
+    let mut outer = DerReader(whole(SEQUENCE, der)?);
     outer.element(SEQUENCE)?;
     let key = outer.last(BITS)?.strip_prefix(&[0])?;
-    let mut inner = Reader(whole(SEQUENCE, key)?);
+    let mut inner = DerReader(whole(SEQUENCE, key)?);
     let numbers = [inner.number()?, inner.number()?];
     inner.0.is_empty().then_some(numbers)
 }
 
 /// The modulus, the public exponent, the primes, their exponents and the coefficient of PKCS#8.
 pub(super) fn private_numbers(pkcs8: &[u8]) -> Option<[&[u8]; 7]> {
-    let mut outer = Reader(whole(SEQUENCE, pkcs8)?);
+    let mut outer = DerReader(whole(SEQUENCE, pkcs8)?);
     outer.number()?;
     outer.element(SEQUENCE)?;
-    let mut inner = Reader(whole(SEQUENCE, outer.last(OCTETS)?)?);
+    let mut inner = DerReader(whole(SEQUENCE, outer.last(OCTETS)?)?);
     // The version of a key with two primes.
     inner.number()?.is_empty().then_some(())?;
     let [modulus, exponent, _] = [inner.number()?, inner.number()?, inner.number()?];
@@ -36,9 +36,9 @@ pub(super) fn small(number: &[u8]) -> Option<u64> {
 }
 
 /// The rest of a sequence.
-struct Reader<'a>(&'a [u8]);
+struct DerReader<'a>(&'a [u8]);
 
-impl<'a> Reader<'a> {
+impl<'a> DerReader<'a> {
     /// The content of the next element, which must have this tag. Lengths must be in their shortest
     /// form.
     fn element(&mut self, tag: u8) -> Option<&'a [u8]> {
@@ -71,7 +71,7 @@ impl<'a> Reader<'a> {
 
 /// The only element.
 fn whole(tag: u8, der: &[u8]) -> Option<&[u8]> {
-    Reader(der).last(tag)
+    DerReader(der).last(tag)
 }
 
 #[cfg(test)]
@@ -115,7 +115,7 @@ mod tests {
         assert_eq!((small(&[1, 0, 1]), small(&[1; 9])), (Some(65537), None));
         // Negative numbers, and numbers with leading zeros.
         for bad in [&[0x80][..], &[0, 0x7f], &[0, 0], &[]] {
-            assert_eq!(Reader(&element(INTEGER, bad)).number(), None);
+            assert_eq!(DerReader(&element(INTEGER, bad)).number(), None);
         }
     }
 }

@@ -6,9 +6,9 @@ use panoply_core::{Bytes, HostBufferMut, Result, Threads};
 use super::{HASH_NS_PER_BYTE, MESSAGE_NS, State, TakeMemory, failure, offsets_of};
 use crate::failure::Failure;
 use crate::hash::{Derivation, hash};
-use crate::keys::Expanded;
+use crate::keys::ExpandedKey;
 use crate::lanes::{HASHED_LANES, detected_for_hash, hash_alike};
-use crate::spread::{Run, Slot, Slots, spread, spread_runs};
+use crate::spread::{MessageOutput, Run, Slots, spread, spread_runs};
 
 pub(super) fn hash_all(op: &Hash, state: &State, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Messages> {
     let (messages, len) = (op.messages.slices()?, op.algorithm.digest_bytes());
@@ -35,19 +35,19 @@ pub(super) fn hash_all(op: &Hash, state: &State, threads: &dyn Threads, take: Ta
     let lanes = if op.algorithm == HashAlgorithm::Sha256 { HASHED_LANES } else { HASHED_LANES / 2 };
     let together = if wide { lanes.max(1) } else { 1 };
     // Lanes take as long for one message as for all of them.
-    let filled = Few { threads, count_max: messages.len().div_ceil(together).max(1) };
+    let filled = LimitedThreads { threads, count_max: messages.len().div_ceil(together).max(1) };
     spread_runs(&filled, slots, together, &time, &work).map_err(failure("hash", 0))?;
     op.messages.like(Bytes::from_host(out.freeze()), offsets)
 }
 
 /// Limits the threads to as many as have enough work: another one would gain nothing, and takes a
 /// CPU from others.
-struct Few<'a> {
+struct LimitedThreads<'a> {
     threads: &'a dyn Threads,
     count_max: usize,
 }
 
-impl Threads for Few<'_> {
+impl Threads for LimitedThreads<'_> {
     fn count(&self) -> usize {
         self.threads.count().min(self.count_max)
     }
@@ -58,8 +58,8 @@ impl Threads for Few<'_> {
 }
 
 pub(super) fn hmac(op: &Hmac, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Messages> {
-    let expanded = Expanded::of(op.key(), false)?;
-    let (Expanded::Hmac(key), Purpose::Hmac(algorithm)) = (expanded, op.key().purpose()) else {
+    let expanded = ExpandedKey::of(op.key(), false)?;
+    let (ExpandedKey::Hmac(key), Purpose::Hmac(algorithm)) = (expanded, op.key().purpose()) else {
         return Err(op.key().invalid());
     };
     let out = take(op.messages().count() * algorithm.digest_bytes())?;
@@ -75,7 +75,7 @@ pub(super) fn hkdf(op: &Hkdf, threads: &dyn Threads) -> Result<Messages> {
 }
 
 /// Computes the output of one message.
-type Make<'a> = &'a (dyn Fn(&[u8], &mut [u8]) -> Result<(), Failure> + Sync);
+type DigestFn<'a> = &'a (dyn Fn(&[u8], &mut [u8]) -> Result<(), Failure> + Sync);
 
 /// Applies `make` to each message; all outputs have the same length.
 fn each(
@@ -84,14 +84,14 @@ fn each(
     mut out: HostBufferMut,
     len: usize,
     threads: &dyn Threads,
-    work: Make<'_>,
+    work: DigestFn<'_>,
 ) -> Result<Messages> {
     let slices = messages.slices()?;
     let offsets = offsets_of(slices.iter().map(|_| len))?;
     let mut lens = vec![0; slices.len()];
     let slots = Slots { out: out.bytes_mut(), offsets: &offsets, side: &mut [], side_each: 0, lens: &mut lens };
     let time = |index: usize| 2.0 * MESSAGE_NS + (slices[index].len() + len) as f64 * HASH_NS_PER_BYTE;
-    let work = |index: usize, slot: Slot<'_>| work(slices[index], slot.out).map(|()| len);
+    let work = |index: usize, slot: MessageOutput<'_>| work(slices[index], slot.out).map(|()| len);
     spread(threads, slots, &time, &work).map_err(failure(name, 0))?;
     messages.like(Bytes::from_host(out.freeze()), offsets)
 }

@@ -2,14 +2,14 @@
 
 use std::ops::Range;
 
-use panoply_core::op::crypto::{CryptoOp, Messages, Open, Seal, Sealed, TAG_BYTES};
+use panoply_core::op::crypto::{CryptoOp, Messages, Open, Seal, SealedMessages, TAG_BYTES};
 use panoply_core::{Bytes, Result, Threads, Value};
 
-use super::sealing::{Associated, NonceList, Unreleased, prepared};
+use super::sealing::{AssociatedData, NonceList, UnreleasedPlaintext, prepared};
 use super::{MESSAGE_NS, SEAL_NS_PER_BYTE, State, TakeMemory, described, failure};
-use crate::aead::Prepared;
-use crate::keys::Expanded;
-use crate::spread::{Slot, Slots, spread_prepared};
+use crate::aead::PreparedKey;
+use crate::keys::ExpandedKey;
+use crate::spread::{MessageOutput, Slots, spread_prepared};
 
 /// Whether an op permits its output to overwrite its messages.
 pub fn is_in_place(op: &CryptoOp) -> bool {
@@ -39,7 +39,7 @@ pub fn run_in_place(
     match op {
         CryptoOp::Seal(op) => {
             let sealed = op.overwrite(|op, messages| seal(op, messages, state, threads, take))?;
-            Some(sealed.and_then(Sealed::into_value))
+            Some(sealed.and_then(SealedMessages::into_value))
         }
         CryptoOp::Open(op) => {
             let mut messages = taken(op.messages_mut()?)?;
@@ -69,9 +69,9 @@ fn seal(
     state: &State,
     threads: &dyn Threads,
     take: TakeMemory<'_>,
-) -> Result<Sealed> {
-    let Expanded::Aead(key) = Expanded::of(op.key(), state.wide)? else { return Err(op.key().invalid()) };
-    let (nonces, associated) = (NonceList::new(op.nonces()), Associated::new(op.associated_data())?);
+) -> Result<SealedMessages> {
+    let ExpandedKey::Aead(key) = ExpandedKey::of(op.key(), state.wide)? else { return Err(op.key().invalid()) };
+    let (nonces, associated) = (NonceList::new(op.nonces()), AssociatedData::new(op.associated_data())?);
     let mut tags = take(messages.count() * TAG_BYTES)?;
     if let Messages::One(bytes) = messages {
         // A single message: no lists and no threads.
@@ -79,7 +79,7 @@ fn seal(
         let (nonce, tag) = (&mut [0; 12], &mut tags.bytes_mut()[..TAG_BYTES]);
         let sealed = nonces.get(0, nonce).and_then(|nonce| key.seal_in_place(nonce, associated.get(0), message, tag));
         sealed.map_err(|error| failure("seal", 0)((0, error)))?;
-        return Ok(Sealed { text: messages.clone(), tags: Some(Bytes::from_host(tags.freeze())) });
+        return Ok(SealedMessages { text: messages.clone(), tags: Some(Bytes::from_host(tags.freeze())) });
     }
     let Some((out, offsets)) = messages.get_mut() else { return Err(op.key().invalid()) };
     let mut lens = vec![0; offsets.len() - 1];
@@ -87,27 +87,27 @@ fn seal(
     let time = |index: usize| MESSAGE_NS + (offsets[index + 1] - offsets[index]) as f64 * SEAL_NS_PER_BYTE;
     let len_of = |index: usize| offsets[index + 1] - offsets[index];
     let prepare = |group: Range<usize>| prepared(key, &nonces, len_of, group, true);
-    let work = |key: &Prepared<'_>, place: usize, index: usize, slot: Slot<'_>| {
+    let work = |key: &PreparedKey<'_>, place: usize, index: usize, slot: MessageOutput<'_>| {
         let (nonce, own) = (&mut [0; 12], associated.get(index));
         key.seal_in_place(place, nonces.get(index, nonce)?, own, slot.out, slot.side)?;
         Ok(slot.out.len())
     };
     let together = key.together(offsets.len() - 1, offsets[offsets.len() - 1] - offsets[0], true);
     spread_prepared(threads, slots, together, &time, &prepare, &work).map_err(failure("seal", 0))?;
-    Ok(Sealed { text: messages.clone(), tags: Some(Bytes::from_host(tags.freeze())) })
+    Ok(SealedMessages { text: messages.clone(), tags: Some(Bytes::from_host(tags.freeze())) })
 }
 
 fn open(op: &Open, messages: &mut Messages, state: &State, threads: &dyn Threads) -> Result<Messages> {
-    let Expanded::Aead(key) = Expanded::of(op.key(), state.wide)? else { return Err(op.key().invalid()) };
-    let (nonces, associated) = (NonceList::new(op.nonces()), Associated::new(op.associated_data())?);
+    let ExpandedKey::Aead(key) = ExpandedKey::of(op.key(), state.wide)? else { return Err(op.key().invalid()) };
+    let (nonces, associated) = (NonceList::new(op.nonces()), AssociatedData::new(op.associated_data())?);
     let Some((out, offsets)) = messages.get_mut() else { return Err(op.key().invalid()) };
     let mut lens = vec![0; offsets.len() - 1];
-    let plaintext = Unreleased(out);
+    let plaintext = UnreleasedPlaintext(out);
     let slots = Slots { out: &mut *plaintext.0, offsets: &offsets, side: &mut [], side_each: 0, lens: &mut lens };
     let time = |index: usize| MESSAGE_NS + (offsets[index + 1] - offsets[index]) as f64 * SEAL_NS_PER_BYTE;
     let len_of = |index: usize| offsets[index + 1] - offsets[index];
     let prepare = |group: Range<usize>| prepared(key, &nonces, len_of, group, true);
-    let work = |key: &Prepared<'_>, place: usize, index: usize, slot: Slot<'_>| {
+    let work = |key: &PreparedKey<'_>, place: usize, index: usize, slot: MessageOutput<'_>| {
         key.open_in_place(place, nonces.get(index, &mut [0; 12])?, associated.get(index), slot.out)
     };
     let together = key.together(offsets.len() - 1, offsets[offsets.len() - 1] - offsets[0], true);

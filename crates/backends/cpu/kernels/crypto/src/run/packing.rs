@@ -11,7 +11,7 @@ use super::{
 };
 use crate::failure::Failure;
 use crate::pack::{bound, first_tries};
-use crate::spread::{Slot, Slots, spread};
+use crate::spread::{MessageOutput, Slots, spread};
 
 pub(super) fn compress(
     op: &Compress,
@@ -26,7 +26,7 @@ pub(super) fn compress(
     let slots = Slots { out: out.bytes_mut(), offsets: &offsets, side: &mut [], side_each: 0, lens: &mut lens };
     let packers = state.packers(threads.count());
     let time = |index: usize| 500.0 + messages[index].len() as f64 * COMPRESS_NS_PER_BYTE;
-    let work = |index: usize, slot: Slot<'_>| {
+    let work = |index: usize, slot: MessageOutput<'_>| {
         free_packer(packers, index).compress(op.format, op.level, messages[index], slot.out)
     };
     spread(threads, slots, &time, &work).map_err(failure("compress", 0))?;
@@ -56,7 +56,7 @@ pub(super) fn decompress(
         _ => Ok(()),
     };
     let time = |index: usize| 500.0 + rooms[index].unwrap_or(0) as f64 * DECOMPRESS_NS_PER_BYTE / 4.0;
-    let work = |index: usize, slot: Slot<'_>| {
+    let work = |index: usize, slot: MessageOutput<'_>| {
         rooms[index]?;
         let mut packer = free_packer(packers, index);
         match packer.decompress(op.format, messages[index], slot.out) {

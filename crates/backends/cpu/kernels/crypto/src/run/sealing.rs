@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use panoply_core::op::crypto::{
-    CipherMode, Decrypt, Encrypt, Messages, NonceBytes, Nonces, Open, Seal, Sealed, TAG_BYTES,
+    CipherMode, Decrypt, Encrypt, Messages, NonceBytes, Nonces, Open, Seal, SealedMessages, TAG_BYTES,
 };
 use panoply_core::{Bytes, HostBufferMut, Result, Threads};
 use zeroize::Zeroize;
@@ -11,24 +11,24 @@ use zeroize::Zeroize;
 use super::{
     CIPHER_NS_PER_BYTE, MESSAGE_NS, SEAL_NS_PER_BYTE, State, TakeMemory, failure, finished, offsets_of, out_of_memory,
 };
-use crate::aead::{AeadKey, PREPARED_MAX, Prepared};
-use crate::cipher::{self, BLOCK_BYTES, Block, CipherKey};
+use crate::aead::{AeadKey, PREPARED_MAX, PreparedKey};
+use crate::cipher::{self, BLOCK_BYTES, CipherBlock, CipherKey};
 use crate::failure::Failure;
-use crate::keys::Expanded;
+use crate::keys::ExpandedKey;
 use crate::lanes::CHAINED_LANES_WIDE;
-use crate::spread::{Run, Slot, Slots, spread, spread_prepared, spread_runs};
+use crate::spread::{MessageOutput, Run, Slots, spread, spread_prepared, spread_runs};
 
 /// A longer message in counter mode is processed by several threads.
 const COUNTED_PIECE_BYTES: usize = 256 << 10;
 
-pub(super) fn seal(op: &Seal, state: &State, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Sealed> {
-    let expanded = Expanded::of(op.key(), state.wide)?;
-    let Expanded::Aead(key) = expanded else { return Err(op.key().invalid()) };
+pub(super) fn seal(op: &Seal, state: &State, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<SealedMessages> {
+    let expanded = ExpandedKey::of(op.key(), state.wide)?;
+    let ExpandedKey::Aead(key) = expanded else { return Err(op.key().invalid()) };
     if let Messages::One(message) = op.messages() {
         return seal_one(op, key, message.as_slice()?, state, take);
     }
     let (messages, detached) = (op.messages().slices()?, op.is_detached());
-    let (nonces, associated) = (NonceList::new(op.nonces()), Associated::new(op.associated_data())?);
+    let (nonces, associated) = (NonceList::new(op.nonces()), AssociatedData::new(op.associated_data())?);
     let behind = if detached { 0 } else { TAG_BYTES };
     let offsets = offsets_of(messages.iter().map(|message| message.len() + behind))?;
     let mut out = take(offsets[messages.len()])?;
@@ -43,7 +43,7 @@ pub(super) fn seal(op: &Seal, state: &State, threads: &dyn Threads, take: TakeMe
     };
     let time = |index: usize| MESSAGE_NS + messages[index].len() as f64 * SEAL_NS_PER_BYTE;
     let prepare = |group: Range<usize>| prepared(key, &nonces, |index| messages[index].len(), group, state.wide_seal);
-    let work = |key: &Prepared<'_>, place: usize, index: usize, slot: Slot<'_>| {
+    let work = |key: &PreparedKey<'_>, place: usize, index: usize, slot: MessageOutput<'_>| {
         let (text, tag) = slot.out.split_at_mut(messages[index].len());
         let tag = if detached { slot.side } else { tag };
         key.seal(place, nonces.get(index, &mut [0; 12])?, associated.get(index), messages[index], text, tag)?;
@@ -52,12 +52,12 @@ pub(super) fn seal(op: &Seal, state: &State, threads: &dyn Threads, take: TakeMe
     let together = key.together(messages.len(), offsets[messages.len()], state.wide_seal);
     spread_prepared(threads, slots, together, &time, &prepare, &work).map_err(failure("seal", 0))?;
     let tags = detached.then(|| Bytes::from_host(tags.freeze()));
-    Ok(Sealed { text: op.messages().like(Bytes::from_host(out.freeze()), offsets)?, tags })
+    Ok(SealedMessages { text: op.messages().like(Bytes::from_host(out.freeze()), offsets)?, tags })
 }
 
 /// Seals a single message: no lists and no threads.
-fn seal_one(op: &Seal, key: &AeadKey, message: &[u8], state: &State, take: TakeMemory<'_>) -> Result<Sealed> {
-    let (nonces, associated) = (NonceList::new(op.nonces()), Associated::new(op.associated_data())?);
+fn seal_one(op: &Seal, key: &AeadKey, message: &[u8], state: &State, take: TakeMemory<'_>) -> Result<SealedMessages> {
+    let (nonces, associated) = (NonceList::new(op.nonces()), AssociatedData::new(op.associated_data())?);
     let behind = if op.is_detached() { 0 } else { TAG_BYTES };
     let len = message.len().checked_add(behind).ok_or_else(|| out_of_memory(usize::MAX))?;
     let mut out = take(len)?;
@@ -69,27 +69,27 @@ fn seal_one(op: &Seal, key: &AeadKey, message: &[u8], state: &State, take: TakeM
         .and_then(|nonce| key.seal(nonce, associated.get(0), message, text, tag, state.wide_seal));
     sealed.map_err(|error| failure("seal", 0)((0, error)))?;
     let tags = tags.map(|tags| Bytes::from_host(tags.freeze()));
-    Ok(Sealed { text: Messages::One(Bytes::from_host(out.freeze())), tags })
+    Ok(SealedMessages { text: Messages::One(Bytes::from_host(out.freeze())), tags })
 }
 
 pub(super) fn open(op: &Open, state: &State, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Messages> {
-    let expanded = Expanded::of(op.key(), state.wide)?;
-    let Expanded::Aead(key) = expanded else { return Err(op.key().invalid()) };
+    let expanded = ExpandedKey::of(op.key(), state.wide)?;
+    let ExpandedKey::Aead(key) = expanded else { return Err(op.key().invalid()) };
     if let Messages::One(text) = op.messages() {
         return open_one(op, key, text.as_slice()?, state, take);
     }
     let messages = op.messages().slices()?;
-    let (nonces, associated) = (NonceList::new(op.nonces()), Associated::new(op.associated_data())?);
+    let (nonces, associated) = (NonceList::new(op.nonces()), AssociatedData::new(op.associated_data())?);
     let tags = op.detached_tags().map(Bytes::as_slice).transpose()?;
     let behind = if tags.is_some() { 0 } else { TAG_BYTES };
     let offsets = offsets_of(messages.iter().map(|message| message.len().saturating_sub(behind)))?;
     let mut out = output(offsets[messages.len()], op.is_secret(), take)?;
     let mut lens = vec![0; messages.len()];
-    let plaintext = Unreleased(out.bytes_mut());
+    let plaintext = UnreleasedPlaintext(out.bytes_mut());
     let slots = plain_slots(plaintext.0, &offsets, &mut lens);
     let time = |index: usize| MESSAGE_NS + messages[index].len() as f64 * SEAL_NS_PER_BYTE;
     let prepare = |group: Range<usize>| prepared(key, &nonces, |index| messages[index].len(), group, state.wide_seal);
-    let work = |key: &Prepared<'_>, place: usize, index: usize, slot: Slot<'_>| {
+    let work = |key: &PreparedKey<'_>, place: usize, index: usize, slot: MessageOutput<'_>| {
         let (text, behind) = messages[index].split_at_checked(slot.out.len()).ok_or(Failure::Rejected)?;
         let tag = tags.map_or(behind, |tags| &tags[index * TAG_BYTES..(index + 1) * TAG_BYTES]);
         key.open(place, nonces.get(index, &mut [0; 12])?, associated.get(index), text, tag, slot.out)?;
@@ -103,7 +103,7 @@ pub(super) fn open(op: &Open, state: &State, threads: &dyn Threads, take: TakeMe
 
 /// Opens a single text: no lists and no threads.
 fn open_one(op: &Open, key: &AeadKey, text: &[u8], state: &State, take: TakeMemory<'_>) -> Result<Messages> {
-    let (nonces, associated) = (NonceList::new(op.nonces()), Associated::new(op.associated_data())?);
+    let (nonces, associated) = (NonceList::new(op.nonces()), AssociatedData::new(op.associated_data())?);
     let rejected = |error| failure("open", 0)((0, error));
     let (text, tag) = match op.detached_tags() {
         Some(tags) => (text, tags.as_slice()?),
@@ -113,7 +113,7 @@ fn open_one(op: &Open, key: &AeadKey, text: &[u8], state: &State, take: TakeMemo
         }
     };
     let mut out = output(text.len(), op.is_secret(), take)?;
-    let plaintext = Unreleased(&mut out.bytes_mut()[..text.len()]);
+    let plaintext = UnreleasedPlaintext(&mut out.bytes_mut()[..text.len()]);
     let opened = nonces
         .get(0, &mut [0; 12])
         .and_then(|nonce| key.open(nonce, associated.get(0), text, tag, plaintext.0, state.wide_seal));
@@ -123,8 +123,8 @@ fn open_one(op: &Open, key: &AeadKey, text: &[u8], state: &State, take: TakeMemo
 }
 
 pub(super) fn encrypt(op: &Encrypt, state: &State, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Messages> {
-    let expanded = Expanded::of(op.key(), state.wide)?;
-    let Expanded::Cipher(key) = expanded else { return Err(op.key().invalid()) };
+    let expanded = ExpandedKey::of(op.key(), state.wide)?;
+    let ExpandedKey::Cipher(key) = expanded else { return Err(op.key().invalid()) };
     let (messages, vectors) = (op.messages().slices()?, vectors(op.vectors())?);
     let offsets = offsets_of(messages.iter().map(|message| op.text_len(message.len())))?;
     let mut out = take(offsets[messages.len()])?;
@@ -147,12 +147,12 @@ pub(super) fn encrypt(op: &Encrypt, state: &State, threads: &dyn Threads, take: 
 }
 
 pub(super) fn decrypt(op: &Decrypt, state: &State, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Messages> {
-    let expanded = Expanded::of(op.key(), state.wide)?;
-    let Expanded::Cipher(key) = expanded else { return Err(op.key().invalid()) };
+    let expanded = ExpandedKey::of(op.key(), state.wide)?;
+    let ExpandedKey::Cipher(key) = expanded else { return Err(op.key().invalid()) };
     let (messages, vectors) = (op.messages().slices()?, vectors(op.vectors())?);
     let offsets = offsets_of(messages.iter().map(|message| message.len()))?;
     let mut out = output(offsets[messages.len()], op.is_secret(), take)?;
-    let plaintext = Unreleased(out.bytes_mut());
+    let plaintext = UnreleasedPlaintext(out.bytes_mut());
     if op.mode() == CipherMode::Ctr {
         counted(key, state.wide, &messages, vectors, (plaintext.0, &offsets), threads)
             .map_err(failure("decrypt", 0))?;
@@ -161,7 +161,7 @@ pub(super) fn decrypt(op: &Decrypt, state: &State, threads: &dyn Threads, take: 
     }
     let mut lens = vec![0; messages.len()];
     let time = |index: usize| MESSAGE_NS + messages[index].len() as f64 * CIPHER_NS_PER_BYTE;
-    let work = |index: usize, slot: Slot<'_>| {
+    let work = |index: usize, slot: MessageOutput<'_>| {
         key.decrypt_chained(&vectors[index], messages[index], slot.out, state.wide)?;
         match op.mode() {
             CipherMode::Cbc => {
@@ -185,7 +185,7 @@ pub(super) fn prepared<'a>(
     len_of: impl Fn(usize) -> usize,
     group: Range<usize>,
     wide: bool,
-) -> Result<Prepared<'a>, (usize, Failure)> {
+) -> Result<PreparedKey<'a>, (usize, Failure)> {
     if !key.is_prepared_for_messages(wide) {
         return Ok(key.prepare(std::iter::empty(), wide));
     }
@@ -203,7 +203,7 @@ fn counted(
     key: &CipherKey,
     wide: bool,
     messages: &[&[u8]],
-    vectors: &[Block],
+    vectors: &[CipherBlock],
     (out, offsets): (&mut [u8], &[usize]),
     threads: &dyn Threads,
 ) -> Result<(), (usize, Failure)> {
@@ -211,7 +211,7 @@ fn counted(
     if messages.iter().all(|message| message.len() <= COUNTED_PIECE_BYTES) {
         let slots = plain_slots(out, offsets, &mut lens);
         let time = |index: usize| MESSAGE_NS + messages[index].len() as f64 * CIPHER_NS_PER_BYTE;
-        return spread(threads, slots, &time, &|index: usize, slot: Slot<'_>| {
+        return spread(threads, slots, &time, &|index: usize, slot: MessageOutput<'_>| {
             key.apply_counted(&vectors[index], 0, messages[index], slot.out, wide)?;
             Ok(slot.out.len())
         });
@@ -231,7 +231,7 @@ fn counted(
     lens.resize(pieces.len(), 0);
     let slots = Slots { out, offsets: &offsets, side: &mut [], side_each: 0, lens: &mut lens };
     let time = |piece: usize| MESSAGE_NS + pieces[piece].2.len() as f64 * CIPHER_NS_PER_BYTE;
-    let work = |piece: usize, slot: Slot<'_>| {
+    let work = |piece: usize, slot: MessageOutput<'_>| {
         let (message, begin, bytes) = pieces[piece];
         key.apply_counted(&vectors[message], (begin / BLOCK_BYTES) as u64, bytes, slot.out, wide)?;
         Ok(slot.out.len())
@@ -240,15 +240,15 @@ fn counted(
 }
 
 /// The associated data of each message.
-pub(super) struct Associated<'a> {
+pub(super) struct AssociatedData<'a> {
     one_for_all: bool,
     data: Vec<&'a [u8]>,
 }
 
-impl<'a> Associated<'a> {
-    pub(super) fn new(data: Option<&'a Messages>) -> Result<Associated<'a>> {
+impl<'a> AssociatedData<'a> {
+    pub(super) fn new(data: Option<&'a Messages>) -> Result<AssociatedData<'a>> {
         let one_for_all = matches!(data, None | Some(Messages::One(_)));
-        Ok(Associated { one_for_all, data: data.map(Messages::slices).transpose()?.unwrap_or_default() })
+        Ok(AssociatedData { one_for_all, data: data.map(Messages::slices).transpose()?.unwrap_or_default() })
     }
 
     pub(super) fn get(&self, index: usize) -> &'a [u8] {
@@ -288,7 +288,7 @@ impl<'a> NonceList<'a> {
     }
 }
 
-fn vectors(vectors: &Bytes) -> Result<&[Block]> {
+fn vectors(vectors: &Bytes) -> Result<&[CipherBlock]> {
     Ok(vectors.as_slice()?.as_chunks().0)
 }
 
@@ -302,15 +302,15 @@ fn plain_slots<'a>(out: &'a mut [u8], offsets: &'a [usize], lens: &'a mut [usize
 
 /// Plaintext that is wiped unless it is released: if a message is rejected, or a thread panics, no
 /// plaintext of the others stays in memory either.
-pub(super) struct Unreleased<'a>(pub(super) &'a mut [u8]);
+pub(super) struct UnreleasedPlaintext<'a>(pub(super) &'a mut [u8]);
 
-impl Unreleased<'_> {
+impl UnreleasedPlaintext<'_> {
     pub(super) fn release(mut self) {
         self.0 = &mut [];
     }
 }
 
-impl Drop for Unreleased<'_> {
+impl Drop for UnreleasedPlaintext<'_> {
     fn drop(&mut self) {
         self.0.zeroize();
     }

@@ -7,7 +7,7 @@ use panoply_core::{Bytes, Result, Threads};
 
 use super::{HASH_NS_PER_BYTE, State, TakeMemory, failure, finished, offsets_of};
 use crate::failure::Failure;
-use crate::keys::Expanded;
+use crate::keys::ExpandedKey;
 use crate::lanes::{detected_for_curves, detected_for_rsa, detected_for_rsa_integers};
 use crate::rsa::{RSA_GROUP, RSA_GROUP_COST, is_sooner_in_groups};
 use crate::signature::{PrivateKey, PublicKey};
@@ -15,8 +15,8 @@ use crate::signature_lanes::{ED25519_TABLE_MIN, P256_TABLE_MIN, SIGNED_MIN};
 use crate::spread::{Run, Slots, spread_runs};
 
 pub(super) fn sign(op: &Sign, state: &State, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Messages> {
-    let expanded = Expanded::of(op.key(), state.wide)?;
-    let (Expanded::Private(key), Purpose::Sign(algorithm)) = (expanded, op.key().purpose()) else {
+    let expanded = ExpandedKey::of(op.key(), state.wide)?;
+    let (ExpandedKey::Private(key), Purpose::Sign(algorithm)) = (expanded, op.key().purpose()) else {
         return Err(op.key().invalid());
     };
     let messages = op.messages().slices()?;
@@ -50,20 +50,20 @@ pub(super) fn sign(op: &Sign, state: &State, threads: &dyn Threads, take: TakeMe
 
 /// One byte for each signature: 1 if it is valid for its message.
 pub(super) fn verify(op: &Verify, state: &State, threads: &dyn Threads, take: TakeMemory<'_>) -> Result<Bytes> {
-    let expanded = Expanded::of(op.key(), state.wide)?;
+    let expanded = ExpandedKey::of(op.key(), state.wide)?;
     let (messages, signatures) = (op.messages().slices()?, op.signatures().slices()?);
     let verdict = |index: usize| match expanded {
-        Expanded::Public(key) => key.verify(messages[index], signatures[index]),
-        Expanded::Hmac(key) => key.verify(messages[index], signatures[index]),
+        ExpandedKey::Public(key) => key.verify(messages[index], signatures[index]),
+        ExpandedKey::Hmac(key) => key.verify(messages[index], signatures[index]),
         _ => false,
     };
     let each = match (expanded, op.key().purpose()) {
-        (Expanded::Public(_), Purpose::Verify(algorithm)) => algorithm.verify_cost_bytes() as f64 * HASH_NS_PER_BYTE,
-        (Expanded::Hmac(_), _) => 300.0,
+        (ExpandedKey::Public(_), Purpose::Verify(algorithm)) => algorithm.verify_cost_bytes() as f64 * HASH_NS_PER_BYTE,
+        (ExpandedKey::Hmac(_), _) => 300.0,
         _ => return Err(op.key().invalid()),
     };
     let mut out = take(messages.len())?;
-    if let Expanded::Public(key) = expanded
+    if let ExpandedKey::Public(key) = expanded
         && state.wide
         && is_sooner_in_groups(messages.len(), threads.count())
         && key.has_groups()
@@ -200,9 +200,9 @@ impl Cost {
     }
 }
 
-fn public_key(expanded: &Expanded) -> Option<&PublicKey> {
+fn public_key(expanded: &ExpandedKey) -> Option<&PublicKey> {
     match expanded {
-        Expanded::Public(key) => Some(key),
+        ExpandedKey::Public(key) => Some(key),
         _ => None,
     }
 }

@@ -23,10 +23,10 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::Isa;
-use super::driver::{BreakOnPanic, Piece, depth_of, even_part, wait_for};
+use super::driver::{BreakOnPanic, PackTask, depth_of, even_part, wait_for};
 use super::element::Accumulator;
 use super::kernel::Kernel;
-use super::pack::{Format, Layout, pack_panel, panel_words};
+use super::pack::{Format, PanelOrder, pack_panel, panel_words};
 use super::sweep::{Sink, Sweep};
 use super::view::{MatRef, SharedPtr};
 use super::workspace::{OutOfMemory, ScratchPool, Workspace};
@@ -64,7 +64,7 @@ pub(super) struct Progress {
 }
 
 /// One running product.
-struct Job<'a, F: Format, A> {
+struct ProductByDepth<'a, F: Format, A> {
     isa: Isa,
     kernel: &'a Kernel<F::Word, A>,
     a: MatRef<'a, F::Source>,
@@ -75,20 +75,20 @@ struct Job<'a, F: Format, A> {
     packed_a: SharedPtr<F::Word>,
     packed_b: SharedPtr<F::Word>,
     a_pool: ScratchPool<'a>,
-    plan: Plan,
+    plan: DepthPlan,
     progress: &'a Progress,
     broken: AtomicBool,
 }
 
 /// The sizes of depths, panels, blocks and strips.
-struct Plan {
+struct DepthPlan {
     steps: usize,
     depth: usize,
     a_panels: usize,
     block_a_panels: usize,
     strip_b_panels: usize,
     b_panels: usize,
-    b_piece: Piece,
+    b_piece: PackTask,
 }
 
 /// Whether a product whose sums have a place in the result uses this algorithm. The choice affects
@@ -110,14 +110,14 @@ pub(super) fn multiply<F: Format, A: Accumulator>(
     place: (SharedPtr<A>, usize),
 ) -> Result<(), OutOfMemory> {
     let threads = team.map_or(1, Team::threads);
-    let plan = Plan::new::<F, A>(kernel, &a, &b, workspace.pack_bytes_max);
+    let plan = DepthPlan::new::<F, A>(kernel, &a, &b, workspace.pack_bytes_max);
     let Workspace { packed_a, packed_b, scratch_taken, progress, .. } = workspace;
     let tasks = plan.list_tasks(threads, progress);
     let halves = progress.stages.len().min(2);
     // Cleared each time: a sink that panicked never released its memory.
     scratch_taken.clear();
     scratch_taken.resize_with(threads, AtomicBool::default);
-    let job = Job::<F, A> {
+    let job = ProductByDepth::<F, A> {
         isa,
         kernel,
         a,
@@ -139,35 +139,35 @@ pub(super) fn multiply<F: Format, A: Accumulator>(
     Ok(())
 }
 
-impl Plan {
+impl DepthPlan {
     fn new<F: Format, A>(
         kernel: &Kernel<F::Word, A>,
         a: &MatRef<'_, F::Source>,
         b: &MatRef<'_, F::Source>,
         pack_bytes_max: usize,
-    ) -> Plan {
+    ) -> DepthPlan {
         let (steps, depth) = depth_of::<F, A>(kernel, a.cols());
         let (a_panels, b_panels) = (a.rows().div_ceil(kernel.rows), b.rows().div_ceil(kernel.cols));
         let line_bytes = depth * size_of::<F::Word>();
-        Plan {
+        DepthPlan {
             steps,
             depth,
             a_panels,
             block_a_panels: (A_BLOCK_BYTES / (line_bytes * kernel.rows)).clamp(1, a_panels),
             strip_b_panels: even_part(b_panels, pack_bytes_max / (line_bytes * kernel.cols)),
             b_panels,
-            b_piece: Piece::new::<F>(b, kernel.cols, depth),
+            b_piece: PackTask::new::<F>(b, kernel.cols, depth),
         }
     }
 
     /// Words of a panel of A for one depth.
     fn a_panel_words<W, A>(&self, kernel: &Kernel<W, A>) -> usize {
-        panel_words::<W>(Layout::Chunked, kernel.rows, self.depth)
+        panel_words::<W>(PanelOrder::Chunked, kernel.rows, self.depth)
     }
 
     /// Maximum words of B that a stage packs.
     fn half_words<W, A>(&self, kernel: &Kernel<W, A>) -> usize {
-        self.strip_b_panels * panel_words::<W>(Layout::Stepped, kernel.cols, self.depth)
+        self.strip_b_panels * panel_words::<W>(PanelOrder::Stepped, kernel.cols, self.depth)
     }
 
     /// Fills `progress` and returns the number of tasks.
@@ -208,7 +208,7 @@ impl Plan {
     }
 }
 
-impl<F: Format, A: Accumulator> Job<'_, F, A> {
+impl<F: Format, A: Accumulator> ProductByDepth<'_, F, A> {
     fn run_task(&self, index: usize) {
         let stages = &self.progress.stages;
         let number = stages.partition_point(|stage| stage.first_task <= index) - 1;
@@ -264,23 +264,23 @@ impl<F: Format, A: Accumulator> Job<'_, F, A> {
         let part = self.inner(&self.b, from..from + steps);
         for panel in first..panels.end.min(first + piece.panels) {
             let at = self.b_panel(stage, number, panel).wrapping_add(start * height);
-            let words = panel_words::<F::Word>(Layout::Stepped, height, steps);
+            let words = panel_words::<F::Word>(PanelOrder::Stepped, height, steps);
             // SAFETY: these steps of the panel lie inside its half of the pack buffer. Only this
             // task writes them, and by rule 2 no task reads that half now.
             let to = unsafe { std::slice::from_raw_parts_mut(at, words) };
-            pack_panel::<F>(self.isa.simd, Layout::Stepped, &part, panel * height, height, steps, to);
+            pack_panel::<F>(self.isa.simd, PanelOrder::Stepped, &part, panel * height, height, steps, to);
         }
     }
 
     fn pack_a(&self, stage: &Stage, panels: Range<usize>, to: *mut F::Word) {
         let (height, pitch) = (self.kernel.rows, self.plan.a_panel_words(self.kernel));
         let part = self.inner(&self.a, stage.steps.clone());
-        let words = panel_words::<F::Word>(Layout::Chunked, height, stage.steps.len());
+        let words = panel_words::<F::Word>(PanelOrder::Chunked, height, stage.steps.len());
         for (index, panel) in panels.enumerate() {
             // SAFETY: the memory has room for a block's panels, and belongs to the task that has
             // claimed it.
             let to = unsafe { std::slice::from_raw_parts_mut(to.wrapping_add(index * pitch), words) };
-            pack_panel::<F>(self.isa.simd, Layout::Chunked, &part, panel * height, height, stage.steps.len(), to);
+            pack_panel::<F>(self.isa.simd, PanelOrder::Chunked, &part, panel * height, height, stage.steps.len(), to);
         }
     }
 
@@ -291,7 +291,7 @@ impl<F: Format, A: Accumulator> Job<'_, F, A> {
     }
 
     fn b_panel(&self, stage: &Stage, number: usize, panel: usize) -> *mut F::Word {
-        let pitch = panel_words::<F::Word>(Layout::Stepped, self.kernel.cols, stage.steps.len());
+        let pitch = panel_words::<F::Word>(PanelOrder::Stepped, self.kernel.cols, stage.steps.len());
         let half = number % 2 * self.plan.half_words(self.kernel);
         self.packed_b.at(half + (panel - stage.b_panels.start) * pitch)
     }
@@ -310,7 +310,7 @@ impl<F: Format, A: Accumulator> Job<'_, F, A> {
             a,
             a_pitch: plan.a_panel_words(kernel),
             b: self.b_panel(stage, number, stage.b_panels.start),
-            b_pitch: panel_words::<F::Word>(Layout::Stepped, kernel.cols, steps),
+            b_pitch: panel_words::<F::Word>(PanelOrder::Stepped, kernel.cols, steps),
             sums: self.sums.at(rows.start * self.ld + cols.start),
             ld: self.ld,
             accumulate: stage.steps.start > 0 || self.sink.resumes(),

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::element::Accumulator;
 use super::kernel::Kernel;
-use super::pack::{Format, Layout, chunk_steps, pack_panel, panel_words};
+use super::pack::{Format, PanelOrder, chunk_steps, pack_panel, panel_words};
 use super::packed::{self, PackedRight};
 use super::sweep::{Sink, Sweep};
 use super::view::{MatRef, SharedPtr};
@@ -68,33 +68,33 @@ impl Stage {
 }
 
 /// The sizes of depths, panels, pack buffers and blocks.
-struct Plan {
+struct BlockPlan {
     steps: usize,
     depth: usize,
     a_panel_words: usize,
     b_panel_words: usize,
     a_panels_max: usize,
     b_panels_max: usize,
-    a_piece: Piece,
-    b_piece: Piece,
+    a_piece: PackTask,
+    b_piece: PackTask,
     block_a_panels: usize,
     block_b_panels: usize,
 }
 
 /// The work of one packing task: some steps of some panels.
 #[derive(Clone, Copy)]
-pub(super) struct Piece {
+pub(super) struct PackTask {
     pub(super) steps: usize,
     pub(super) panels: usize,
 }
 
-impl Piece {
+impl PackTask {
     /// The piece for these lines. If k is contiguous in memory, a task packs all steps of a few
     /// panels. Otherwise it packs a few steps of many panels, which are adjacent in memory: one
     /// panel at a time would touch a page for each step.
-    pub(super) fn new<F: Format>(lines: &MatRef<'_, F::Source>, height: usize, steps: usize) -> Piece {
+    pub(super) fn new<F: Format>(lines: &MatRef<'_, F::Source>, height: usize, steps: usize) -> PackTask {
         let steps = if lines.col_stride() == 1 { steps } else { steps.min(PACK_STEPS_ACROSS) };
-        Piece { steps, panels: (PACK_TASK_WORDS / (height * steps)).max(1) }
+        PackTask { steps, panels: (PACK_TASK_WORDS / (height * steps)).max(1) }
     }
 
     pub(super) fn tasks(self, panels: usize, steps: usize) -> usize {
@@ -115,7 +115,7 @@ pub(super) fn multiply<F: Format, A: Accumulator>(
     sink: &dyn Sink<A>,
     right: Option<&mut PackedRight>,
 ) -> Result<(), OutOfMemory> {
-    if let Some(in_place) = in_place::Job::<F, A>::new(isa, kernel, a, b, sink) {
+    if let Some(in_place) = in_place::InPlaceProduct::<F, A>::new(isa, kernel, a, b, sink) {
         return in_place.run(team, workspace);
     }
     let threads = team.map_or(1, Team::threads);
@@ -125,7 +125,7 @@ pub(super) fn multiply<F: Format, A: Accumulator>(
     }
     let pack_bytes_max = workspace.pack_bytes_max;
     let b_bytes_max = if right.is_some() { usize::MAX } else { pack_bytes_max };
-    let plan = Plan::new::<F, A>(kernel, &a, &b, threads, [pack_bytes_max, b_bytes_max]);
+    let plan = BlockPlan::new::<F, A>(kernel, &a, &b, threads, [pack_bytes_max, b_bytes_max]);
     let Workspace { packed_a, packed_b, scratch, stages, scratch_taken, .. } = workspace;
     let (a_panels, b_panels) = (a.rows().div_ceil(kernel.rows), b.rows().div_ceil(kernel.cols));
     let b_words = plan.b_panel_words;
@@ -145,7 +145,7 @@ pub(super) fn multiply<F: Format, A: Accumulator>(
     // Cleared each time: a consumer that panicked never released its scratch memory.
     scratch_taken.clear();
     scratch_taken.resize_with(threads, AtomicBool::default);
-    let job = Job::<F, A> {
+    let job = RunningProduct::<F, A> {
         isa,
         kernel,
         a,
@@ -184,18 +184,18 @@ enum PacksB {
     Never,
 }
 
-impl Plan {
+impl BlockPlan {
     fn new<F: Format, A>(
         kernel: &Kernel<F::Word, A>,
         a: &MatRef<'_, F::Source>,
         b: &MatRef<'_, F::Source>,
         threads: usize,
         [a_bytes_max, b_bytes_max]: [usize; 2],
-    ) -> Plan {
+    ) -> BlockPlan {
         let (m, n) = (a.rows(), b.rows());
         let (steps, depth) = depth_of::<F, A>(kernel, a.cols());
-        let a_panel_words = panel_words::<F::Word>(Layout::Chunked, kernel.rows, steps);
-        let b_panel_words = panel_words::<F::Word>(Layout::Stepped, kernel.cols, steps);
+        let a_panel_words = panel_words::<F::Word>(PanelOrder::Chunked, kernel.rows, steps);
+        let b_panel_words = panel_words::<F::Word>(PanelOrder::Stepped, kernel.cols, steps);
         let (a_panels, b_panels) = (m.div_ceil(kernel.rows), n.div_ceil(kernel.cols));
         let a_panels_max = even_part(a_panels, a_bytes_max / (a_panel_words * size_of::<F::Word>()));
         let b_panels_max = even_part(b_panels, b_bytes_max / (b_panel_words * size_of::<F::Word>()));
@@ -212,15 +212,15 @@ impl Plan {
                 block_b_panels = block_b_panels.div_ceil(2);
             }
         }
-        Plan {
+        BlockPlan {
             steps,
             depth,
             a_panel_words,
             b_panel_words,
             a_panels_max,
             b_panels_max,
-            a_piece: Piece::new::<F>(a, kernel.rows, steps),
-            b_piece: Piece::new::<F>(b, kernel.cols, steps),
+            a_piece: PackTask::new::<F>(a, kernel.rows, steps),
+            b_piece: PackTask::new::<F>(b, kernel.cols, steps),
             block_a_panels,
             block_b_panels,
         }
@@ -278,7 +278,7 @@ pub(super) fn even_part(total: usize, most: usize) -> usize {
 }
 
 /// One running product.
-struct Job<'a, F: Format, A> {
+struct RunningProduct<'a, F: Format, A> {
     isa: Isa,
     kernel: &'a Kernel<F::Word, A>,
     a: MatRef<'a, F::Source>,
@@ -289,14 +289,14 @@ struct Job<'a, F: Format, A> {
     scratch: SharedPtr<A>,
     scratch_pool: ScratchPool<'a>,
     block_len: usize,
-    plan: Plan,
+    plan: BlockPlan,
     stages: &'a [Stage],
     packed: AtomicUsize,
     finished: AtomicUsize,
     broken: AtomicBool,
 }
 
-impl<F: Format, A: Accumulator> Job<'_, F, A> {
+impl<F: Format, A: Accumulator> RunningProduct<'_, F, A> {
     fn run_task(&self, index: usize) {
         let number = self.stages.partition_point(|stage| stage.first_task <= index) - 1;
         let stage = &self.stages[number];
@@ -322,9 +322,9 @@ impl<F: Format, A: Accumulator> Job<'_, F, A> {
         let plan = &self.plan;
         let a_side = task < stage.a_tasks;
         let (layout, lines, height, piece, panels) = if a_side {
-            (Layout::Chunked, &self.a, self.kernel.rows, plan.a_piece, &stage.a_panels)
+            (PanelOrder::Chunked, &self.a, self.kernel.rows, plan.a_piece, &stage.a_panels)
         } else {
-            (Layout::Stepped, &self.b, self.kernel.cols, plan.b_piece, &stage.b_panels)
+            (PanelOrder::Stepped, &self.b, self.kernel.cols, plan.b_piece, &stage.b_panels)
         };
         let task = if a_side { task } else { task - stage.a_tasks };
         let groups = panels.len().div_ceil(piece.panels);

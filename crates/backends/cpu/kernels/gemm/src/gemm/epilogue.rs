@@ -57,18 +57,18 @@ pub(super) struct WriteBack<'a, T: Output> {
     /// Sums that are kept apart from the result, with their leading dimension.
     pub(super) sums: Option<(SharedPtr<T::Acc>, usize)>,
     /// The part of the inner dimension.
-    pub(super) pass: Pass,
+    pub(super) pass: DepthPass,
 }
 
 /// A pass over a part of a long inner dimension; all passes accumulate into the same sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Pass {
+pub(super) struct DepthPass {
     pub(super) first: bool,
     pub(super) last: bool,
 }
 
-impl Pass {
-    pub(super) const ONLY: Pass = Pass { first: true, last: true };
+impl DepthPass {
+    pub(super) const ONLY: DepthPass = DepthPass { first: true, last: true };
 }
 
 impl<T: Output> WriteBack<'_, T> {

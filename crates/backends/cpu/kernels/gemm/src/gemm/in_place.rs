@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicBool;
 use super::Isa;
 use super::element::Accumulator;
 use super::kernel::{InPlace, Kernel};
-use super::pack::{Format, Layout, pack_panel, panel_words};
+use super::pack::{Format, PanelOrder, pack_panel, panel_words};
 use super::sweep::Sink;
 use super::view::{MatRef, SharedPtr};
 use super::workspace::{OutOfMemory, ScratchPool, Workspace};
@@ -26,7 +26,7 @@ const A_PANEL_BYTES_MAX: usize = 24 << 10;
 const TASKS_PER_THREAD: usize = 8;
 
 /// One running product.
-pub(super) struct Job<'a, F: Format, A> {
+pub(super) struct InPlaceProduct<'a, F: Format, A> {
     isa: Isa,
     rows: usize,
     cols: usize,
@@ -38,7 +38,7 @@ pub(super) struct Job<'a, F: Format, A> {
     ld: usize,
 }
 
-impl<'a, F: Format, A: Accumulator> Job<'a, F, A> {
+impl<'a, F: Format, A: Accumulator> InPlaceProduct<'a, F, A> {
     /// The product of `a` (one row per line) and `b` (one column per line), if this algorithm
     /// supports it.
     pub(super) fn new(
@@ -47,15 +47,15 @@ impl<'a, F: Format, A: Accumulator> Job<'a, F, A> {
         a: MatRef<'a, F::Source>,
         b: MatRef<'a, F::Source>,
         sink: &'a dyn Sink<A>,
-    ) -> Option<Job<'a, F, A>> {
+    ) -> Option<InPlaceProduct<'a, F, A>> {
         let in_place = kernel.in_place?;
         let (sums, ld) = sink.place()?;
         let whole_vectors = b.row_stride() == 1 && b.rows().is_multiple_of(in_place.lanes);
-        let a_panel_bytes = panel_words::<F::Word>(Layout::Chunked, kernel.rows, a.cols()) * size_of::<F::Word>();
+        let a_panel_bytes = panel_words::<F::Word>(PanelOrder::Chunked, kernel.rows, a.cols()) * size_of::<F::Word>();
         let b_bytes = b.rows() * b.cols() * size_of::<F::Word>();
         let small = a_panel_bytes <= A_PANEL_BYTES_MAX && b_bytes <= B_BYTES_MAX;
         let (rows, cols) = (kernel.rows, kernel.cols);
-        (F::AS_THEY_ARE && whole_vectors && small && !sink.resumes()).then_some(Job {
+        (F::AS_THEY_ARE && whole_vectors && small && !sink.resumes()).then_some(InPlaceProduct {
             isa,
             rows,
             cols,
@@ -75,7 +75,7 @@ impl<'a, F: Format, A: Accumulator> Job<'a, F, A> {
         let b_panels = self.b.rows().div_ceil(self.cols);
         let parts = if threads == 1 { 1 } else { (threads * TASKS_PER_THREAD).div_ceil(a_panels).min(b_panels) };
         let part = b_panels.div_ceil(parts);
-        let panel_words = panel_words::<F::Word>(Layout::Chunked, self.rows, self.a.cols());
+        let panel_words = panel_words::<F::Word>(PanelOrder::Chunked, self.rows, self.a.cols());
         let Workspace { packed_a, scratch_taken, .. } = workspace;
         let panels = SharedPtr::<F::Word>::new(packed_a.get(threads * panel_words)?);
         // Cleared each time: a task that panicked never released its memory.
@@ -100,7 +100,7 @@ impl<'a, F: Format, A: Accumulator> Job<'a, F, A> {
     fn multiply_panel(&self, first_row: usize, b_panels: std::ops::Range<usize>, panel: &mut [F::Word]) {
         let steps = self.a.cols();
         let rows = first_row..self.a.rows().min(first_row + self.rows);
-        pack_panel::<F>(self.isa.simd, Layout::Chunked, &self.a, first_row, self.rows, steps, panel);
+        pack_panel::<F>(self.isa.simd, PanelOrder::Chunked, &self.a, first_row, self.rows, steps, panel);
         for b_panel in b_panels {
             let cols = b_panel * self.cols..self.b.rows().min((b_panel + 1) * self.cols);
             let b = self.b.start().wrapping_add(cols.start).cast::<F::Word>();

@@ -4,9 +4,9 @@
 //! column of B): 32 bits for f32, i32, a pair of bf16 or i16 and four i8; 64 bits for f64 and
 //! complex. Lines come in panels of `height` lines:
 //!
-//! * `Layout::Chunked` (A): for each chunk of 64 bytes of steps, line after line. A row-major A is
-//!   copied by cache lines.
-//! * `Layout::Stepped` (B): for each step, the contiguous words of all lines.
+//! * `PanelOrder::Chunked` (A): for each chunk of 64 bytes of steps, line after line. A row-major A
+//!   is copied by cache lines.
+//! * `PanelOrder::Stepped` (B): for each step, the contiguous words of all lines.
 //!
 //! Steps past the end of k and lines past the last are filled with zeros as far as a kernel reads
 //! them.
@@ -81,7 +81,7 @@ format!([] Complex, Complex64, u64, 1, Complex64::new(0.0, 0.0), at =>
 
 /// The order of words inside a panel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Layout {
+pub(super) enum PanelOrder {
     /// Chunks of 64 bytes along k, line after line.
     Chunked,
     /// Step after step; the words of all lines are contiguous.
@@ -94,10 +94,10 @@ pub(super) const fn chunk_steps<W>() -> usize {
 }
 
 /// Words of a panel of `height` lines and `steps` steps.
-pub(super) fn panel_words<W>(layout: Layout, height: usize, steps: usize) -> usize {
+pub(super) fn panel_words<W>(layout: PanelOrder, height: usize, steps: usize) -> usize {
     match layout {
-        Layout::Chunked => steps.next_multiple_of(chunk_steps::<W>()) * height,
-        Layout::Stepped => steps * height,
+        PanelOrder::Chunked => steps.next_multiple_of(chunk_steps::<W>()) * height,
+        PanelOrder::Stepped => steps * height,
     }
 }
 
@@ -105,7 +105,7 @@ pub(super) fn panel_words<W>(layout: Layout, height: usize, steps: usize) -> usi
 /// `panel`, for `steps` steps.
 pub(super) fn pack_panel<F: Format>(
     simd: Simd,
-    layout: Layout,
+    layout: PanelOrder,
     lines: &MatRef<'_, F::Source>,
     first: usize,
     height: usize,
@@ -127,7 +127,7 @@ pub(super) fn pack_panel<F: Format>(
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma")]
 unsafe fn pack_avx512<F: Format>(
-    layout: Layout,
+    layout: PanelOrder,
     lines: &MatRef<'_, F::Source>,
     first: usize,
     height: usize,
@@ -148,7 +148,7 @@ unsafe fn pack_avx512<F: Format>(
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
 unsafe fn pack_avx2<F: Format>(
-    layout: Layout,
+    layout: PanelOrder,
     lines: &MatRef<'_, F::Source>,
     first: usize,
     height: usize,
@@ -163,7 +163,7 @@ const BLOCK: usize = 16;
 
 #[inline(always)]
 fn pack<F: Format>(
-    layout: Layout,
+    layout: PanelOrder,
     lines: &MatRef<'_, F::Source>,
     first: usize,
     height: usize,
@@ -174,14 +174,14 @@ fn pack<F: Format>(
     let size = chunk_steps::<F::Word>();
     let live = height.min(lines.rows() - first);
     match layout {
-        Layout::Chunked if lines.col_stride() == 1 => {
+        PanelOrder::Chunked if lines.col_stride() == 1 => {
             for (chunk, to) in panel.chunks_exact_mut(size * height).enumerate() {
                 for line in 0..live {
                     words_along::<F>(lines, first + line, chunk * size, &mut to[line * size..][..size]);
                 }
             }
         }
-        Layout::Chunked => {
+        PanelOrder::Chunked => {
             for (chunk, to) in panel.chunks_exact_mut(size * height).enumerate() {
                 for start in (0..live).step_by(size) {
                     let count = size.min(live - start);
@@ -198,12 +198,12 @@ fn pack<F: Format>(
                 }
             }
         }
-        Layout::Stepped if lines.col_stride() == 1 && lines.row_stride() != 1 => {
+        PanelOrder::Stepped if lines.col_stride() == 1 && lines.row_stride() != 1 => {
             for start in (0..height).step_by(size) {
                 pack_stepped_along::<F>(lines, first, start, height, steps, panel, &transpose);
             }
         }
-        Layout::Stepped
+        PanelOrder::Stepped
             if F::AS_THEY_ARE && lines.row_stride() == 1 && live == height && height.is_multiple_of(size) =>
         {
             let whole = steps.min(lines.cols());
@@ -211,7 +211,7 @@ fn pack<F: Format>(
             copy_steps::<F>(lines, first, height, to);
             beyond.fill(bytemuck::Zeroable::zeroed());
         }
-        Layout::Stepped => {
+        PanelOrder::Stepped => {
             for (step, to) in panel.chunks_exact_mut(height).take(steps).enumerate() {
                 words_across::<F>(lines, first, step, &mut to[..live]);
                 to[live..].fill(bytemuck::Zeroable::zeroed());

@@ -13,12 +13,12 @@ pub(super) const ROWS_MAX: usize = 512;
 #[derive(Default)]
 pub struct PackedRight {
     words: AlignedBuffer,
-    holds: Option<Layout>,
+    holds: Option<PackedLayout>,
 }
 
 /// The format and size of the packed words.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Layout {
+struct PackedLayout {
     format: TypeId,
     panels: usize,
     panel_words: usize,
@@ -36,7 +36,7 @@ impl PackedRight {
         panels: usize,
         panel_words: usize,
     ) -> Result<(&mut [W], bool), OutOfMemory> {
-        let layout = Layout { format: TypeId::of::<F>(), panels, panel_words };
+        let layout = PackedLayout { format: TypeId::of::<F>(), panels, panel_words };
         let is_packed = self.holds == Some(layout);
         // The panels are incomplete until the product is done.
         self.holds = None;
@@ -45,6 +45,6 @@ impl PackedRight {
 
     /// Marks the panels as packed.
     pub(super) fn settle<F: 'static>(&mut self, panels: usize, panel_words: usize) {
-        self.holds = Some(Layout { format: TypeId::of::<F>(), panels, panel_words });
+        self.holds = Some(PackedLayout { format: TypeId::of::<F>(), panels, panel_words });
     }
 }

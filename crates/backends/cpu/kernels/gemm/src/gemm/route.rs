@@ -7,7 +7,7 @@ use panoply_core::dtype::{Complex64, bf16, f16};
 
 use super::driver;
 use super::element::{Operand, Output};
-use super::epilogue::{Bias, Epilogue, Pass, WriteBack};
+use super::epilogue::{Bias, DepthPass, Epilogue, WriteBack};
 use super::kernel::{self, Isa};
 use super::pack::{Complex, Double, Float, HalfPair, Int, Quad, ShortPair};
 use super::packed::PackedRight;
@@ -242,7 +242,7 @@ fn product<T: Factor, R: Output<Acc = T::Acc>>(
     if m == 0 || n == 0 {
         return Ok(());
     }
-    let write = WriteBack { out, ld, epilogue: *epilogue, isa, sums: None, pass: Pass::ONLY };
+    let write = WriteBack { out, ld, epilogue: *epilogue, isa, sums: None, pass: DepthPass::ONLY };
     let work = m.saturating_mul(n).saturating_mul(k);
     let team_work_min = if m == 1 || n == 1 { TEAM_VECTOR_WORK_MIN } else { TEAM_WORK_MIN };
     let team = team.filter(|_| work >= team_work_min);
@@ -251,9 +251,9 @@ fn product<T: Factor, R: Output<Acc = T::Acc>>(
         small::multiply(isa, a, b, &write);
         Ok(())
     } else if n == 1 {
-        vector::multiply(team, workspace, isa, a, b.transposed(), &write, vector::Along::Rows, None)
+        vector::multiply(team, workspace, isa, a, b.transposed(), &write, vector::ResultAxis::Rows, None)
     } else if m == 1 {
-        vector::multiply(team, workspace, isa, b.transposed(), a, &write, vector::Along::Cols, right)
+        vector::multiply(team, workspace, isa, b.transposed(), a, &write, vector::ResultAxis::Cols, right)
     } else if k <= PASS_DEPTH_MAX {
         T::packed_product(team, workspace, isa, a, b, &write, right)
     } else {
@@ -276,7 +276,7 @@ fn product_in_passes<T: Factor, R: Output<Acc = T::Acc>>(
     }
     for start in (0..k).step_by(PASS_DEPTH_MAX) {
         let end = k.min(start + PASS_DEPTH_MAX);
-        write.pass = Pass { first: start == 0, last: end == k };
+        write.pass = DepthPass { first: start == 0, last: end == k };
         let b_rows = b.transposed().columns(start, end).transposed();
         T::packed_product(team, workspace, write.isa, a.columns(start, end), b_rows, &write, None)?;
     }

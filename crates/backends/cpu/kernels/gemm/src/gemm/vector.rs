@@ -20,7 +20,7 @@ use crate::team::Team;
 
 /// The direction of the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Along {
+pub(super) enum ResultAxis {
     /// The result is one column: lines are rows.
     Rows,
     /// The result is one row: lines are columns.
@@ -54,7 +54,7 @@ pub(super) fn multiply<T: Operand, R: Output<Acc = T::Acc>>(
     lines: MatRef<'_, T>,
     vector: MatRef<'_, T>,
     write: &WriteBack<'_, R>,
-    along: Along,
+    along: ResultAxis,
     right: Option<&mut PackedRight>,
 ) -> Result<(), OutOfMemory> {
     let wide: &mut [T::Acc] = workspace.scratch.get(vector.cols())?;
@@ -65,7 +65,7 @@ pub(super) fn multiply<T: Operand, R: Output<Acc = T::Acc>>(
     let wide: &[T::Acc] = wide;
     let threads = bytes_of(&lines) / THREAD_BYTES_MIN;
     let team = team.filter(|_| threads > 1);
-    if let Some(right) = right.filter(|_| along == Along::Cols && strips::suits(&lines)) {
+    if let Some(right) = right.filter(|_| along == ResultAxis::Cols && strips::suits(&lines)) {
         return strips::multiply(team, isa, &lines, wide, write, right);
     }
     let body = |range: Range<usize>| match isa.simd {
@@ -102,7 +102,7 @@ unsafe fn range_avx512<T: Operand, R: Output<Acc = T::Acc>>(
     vector: &[T::Acc],
     range: Range<usize>,
     write: &WriteBack<'_, R>,
-    along: Along,
+    along: ResultAxis,
 ) {
     range_loops::<T, R, true, BLOCK, DOTS>(lines, vector, range, write, along);
 }
@@ -114,7 +114,7 @@ unsafe fn range_avx2<T: Operand, R: Output<Acc = T::Acc>>(
     vector: &[T::Acc],
     range: Range<usize>,
     write: &WriteBack<'_, R>,
-    along: Along,
+    along: ResultAxis,
 ) {
     range_loops::<T, R, true, BLOCK_AVX2, 1>(lines, vector, range, write, along);
 }
@@ -125,7 +125,7 @@ fn range_loops<T: Operand, R: Output<Acc = T::Acc>, const FUSED: bool, const BLO
     vector: &[T::Acc],
     range: Range<usize>,
     write: &WriteBack<'_, R>,
-    along: Along,
+    along: ResultAxis,
 ) {
     for start in range.clone().step_by(STRIP) {
         let count = STRIP.min(range.end - start);
@@ -151,8 +151,8 @@ fn range_loops<T: Operand, R: Output<Acc = T::Acc>, const FUSED: bool, const BLO
             sum_lines_together::<T, FUSED>(lines, vector, start + in_blocks, rest);
         }
         let (rows, cols, ld) = match along {
-            Along::Rows => (start..start + count, 0..1, 1),
-            Along::Cols => (0..1, start..start + count, STRIP),
+            ResultAxis::Rows => (start..start + count, 0..1, 1),
+            ResultAxis::Cols => (0..1, start..start + count, STRIP),
         };
         // SAFETY: the lines are inside the result and belong to no other range, and `sums` holds
         // `count` sums.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use panoply_core::expr::{INPUTS_MAX, Program};
 use panoply_core::{DType, Error, Result};
 
-use super::plan::Plan;
+use super::plan::MapPlan;
 use crate::simd::Simd;
 
 /// Maximum number of cached plans. If it is exceeded, the cache is cleared, and each plan still in
@@ -17,12 +17,12 @@ const PLANS_MAX: usize = 1024;
 /// The engine's plan cache.
 #[derive(Default)]
 pub struct PlanCache {
-    plans: HashMap<u64, Arc<Plan>, BuildHasherDefault<Identity>>,
+    plans: HashMap<u64, Arc<MapPlan>, BuildHasherDefault<Identity>>,
 }
 
 impl PlanCache {
     /// The plan of a program for inputs of these dtypes, compiled if it is not cached.
-    pub fn get(&mut self, program: &Program, inputs: impl Iterator<Item = DType>, simd: Simd) -> Result<Arc<Plan>> {
+    pub fn get(&mut self, program: &Program, inputs: impl Iterator<Item = DType>, simd: Simd) -> Result<Arc<MapPlan>> {
         let simd = simd.min(Simd::detect());
         let mut dtypes = [DType::F32; INPUTS_MAX as usize];
         let mut count = 0;
@@ -42,7 +42,7 @@ impl PlanCache {
         if self.plans.len() >= PLANS_MAX {
             self.plans.clear();
         }
-        let plan = Arc::new(Plan::compile(program, dtypes, simd)?);
+        let plan = Arc::new(MapPlan::compile(program, dtypes, simd)?);
         self.plans.insert(key, Arc::clone(&plan));
         Ok(plan)
     }

@@ -4,20 +4,20 @@ use std::marker::PhantomData;
 
 use panoply_core::{Complex64, DType};
 
-use super::kernel::{BlockFn, Kernel, Kind, block_fn, each};
+use super::kernel::{BlockFn, ComputeType, Kernel, block_fn, each};
 use crate::simd::Simd;
 use crate::vmath::lanes::Lanes;
 
 /// The type in which values of a dtype are computed.
-pub(super) fn kind_of(dtype: DType) -> Kind {
+pub(super) fn kind_of(dtype: DType) -> ComputeType {
     match dtype {
-        DType::F32 | DType::F16 | DType::BF16 => Kind::F32,
-        DType::F64 => Kind::F64,
-        DType::I32 => Kind::I32,
-        DType::U32 => Kind::U32,
-        DType::I8 => Kind::I8,
-        DType::U8 => Kind::U8,
-        DType::Complex64 => Kind::Complex,
+        DType::F32 | DType::F16 | DType::BF16 => ComputeType::F32,
+        DType::F64 => ComputeType::F64,
+        DType::I32 => ComputeType::I32,
+        DType::U32 => ComputeType::U32,
+        DType::I8 => ComputeType::I8,
+        DType::U8 => ComputeType::U8,
+        DType::Complex64 => ComputeType::Complex,
     }
 }
 
@@ -49,15 +49,15 @@ pub(super) fn round_fn(dtype: DType, simd: Simd) -> Option<BlockFn> {
 }
 
 /// The kernel that casts between kinds; `None` from complex to real, and for a kind to itself.
-pub(super) fn cast_fn(from: Kind, to: Kind, simd: Simd) -> Option<BlockFn> {
+pub(super) fn cast_fn(from: ComputeType, to: ComputeType, simd: Simd) -> Option<BlockFn> {
     match from {
-        Kind::F32 => cast_from::<f32>(from, to, simd),
-        Kind::F64 => cast_from::<f64>(from, to, simd),
-        Kind::I32 => cast_from::<i32>(from, to, simd),
-        Kind::U32 => cast_from::<u32>(from, to, simd),
-        Kind::I8 => cast_from::<i8>(from, to, simd),
-        Kind::U8 => cast_from::<u8>(from, to, simd),
-        Kind::Complex => None,
+        ComputeType::F32 => cast_from::<f32>(from, to, simd),
+        ComputeType::F64 => cast_from::<f64>(from, to, simd),
+        ComputeType::I32 => cast_from::<i32>(from, to, simd),
+        ComputeType::U32 => cast_from::<u32>(from, to, simd),
+        ComputeType::I8 => cast_from::<i8>(from, to, simd),
+        ComputeType::U8 => cast_from::<u8>(from, to, simd),
+        ComputeType::Complex => None,
     }
 }
 
@@ -73,15 +73,15 @@ pub(super) fn copy_fn(size_bytes: usize, simd: Simd) -> BlockFn {
 
 /// One f64 as an element of a kind in the first bytes of a word, saturated and rounded as in a
 /// cast.
-pub(super) fn constant_word(value: f64, kind: Kind) -> u64 {
+pub(super) fn constant_word(value: f64, kind: ComputeType) -> u64 {
     let mut word = [0; 8];
     match kind {
-        Kind::F32 | Kind::Complex => word[..4].copy_from_slice(&(value as f32).to_ne_bytes()),
-        Kind::F64 => word = value.to_ne_bytes(),
-        Kind::I32 => word[..4].copy_from_slice(&(value as i32).to_ne_bytes()),
-        Kind::U32 => word[..4].copy_from_slice(&(value as u32).to_ne_bytes()),
-        Kind::I8 => word[..1].copy_from_slice(&(value as i8).to_ne_bytes()),
-        Kind::U8 => word[..1].copy_from_slice(&(value as u8).to_ne_bytes()),
+        ComputeType::F32 | ComputeType::Complex => word[..4].copy_from_slice(&(value as f32).to_ne_bytes()),
+        ComputeType::F64 => word = value.to_ne_bytes(),
+        ComputeType::I32 => word[..4].copy_from_slice(&(value as i32).to_ne_bytes()),
+        ComputeType::U32 => word[..4].copy_from_slice(&(value as u32).to_ne_bytes()),
+        ComputeType::I8 => word[..1].copy_from_slice(&(value as i8).to_ne_bytes()),
+        ComputeType::U8 => word[..1].copy_from_slice(&(value as u8).to_ne_bytes()),
     }
     u64::from_ne_bytes(word)
 }
@@ -95,7 +95,7 @@ pub(super) fn round_constant(value: f64, dtype: DType) -> f64 {
     }
 }
 
-fn cast_from<A: Copy>(from: Kind, to: Kind, simd: Simd) -> Option<BlockFn>
+fn cast_from<A: Copy>(from: ComputeType, to: ComputeType, simd: Simd) -> Option<BlockFn>
 where
     Cast: Element<A, f32> + Element<A, f64> + Element<A, i32> + Element<A, u32> + Element<A, i8> + Element<A, u8>,
     Cast: Element<A, Complex64>,
@@ -104,13 +104,13 @@ where
         return None;
     }
     Some(match to {
-        Kind::F32 => block_fn::<Convert<A, f32, Cast>>(simd),
-        Kind::F64 => block_fn::<Convert<A, f64, Cast>>(simd),
-        Kind::I32 => block_fn::<Convert<A, i32, Cast>>(simd),
-        Kind::U32 => block_fn::<Convert<A, u32, Cast>>(simd),
-        Kind::I8 => block_fn::<Convert<A, i8, Cast>>(simd),
-        Kind::U8 => block_fn::<Convert<A, u8, Cast>>(simd),
-        Kind::Complex => block_fn::<Convert<A, Complex64, Cast>>(simd),
+        ComputeType::F32 => block_fn::<Convert<A, f32, Cast>>(simd),
+        ComputeType::F64 => block_fn::<Convert<A, f64, Cast>>(simd),
+        ComputeType::I32 => block_fn::<Convert<A, i32, Cast>>(simd),
+        ComputeType::U32 => block_fn::<Convert<A, u32, Cast>>(simd),
+        ComputeType::I8 => block_fn::<Convert<A, i8, Cast>>(simd),
+        ComputeType::U8 => block_fn::<Convert<A, u8, Cast>>(simd),
+        ComputeType::Complex => block_fn::<Convert<A, Complex64, Cast>>(simd),
     })
 }
 

@@ -6,8 +6,8 @@ use std::ops::Range;
 use panoply_core::{Error, Result, Shape, Tensor};
 
 use super::kernel::fill_fn;
-use super::layout::{Access, Layout, View};
-use super::plan::{Place, Plan, Step};
+use super::layout::{Access, MapLayout, View};
+use super::plan::{KernelCall, MapPlan, OperandPlace};
 use super::stream;
 use crate::team::Team;
 
@@ -36,7 +36,7 @@ const STREAM_BYTES_MIN: usize = 16 << 20;
 /// Fails if an input cannot be broadcast to the shape, is not on the host, or has a different dtype
 /// than in the plan, or if the output has the wrong size.
 pub fn execute<'a>(
-    plan: &Plan,
+    plan: &MapPlan,
     inputs: impl ExactSizeIterator<Item = &'a Tensor>,
     shape: &Shape,
     output: &mut [u8],
@@ -58,7 +58,7 @@ pub fn execute<'a>(
 }
 
 fn run<'a>(
-    plan: &Plan,
+    plan: &MapPlan,
     inputs: impl Iterator<Item = &'a Tensor>,
     shape: &Shape,
     output: &mut [u8],
@@ -75,10 +75,10 @@ fn run<'a>(
     if elements == 0 {
         return Ok(());
     }
-    let layout = Layout::new(shape, views);
+    let layout = MapLayout::new(shape, views);
     let streams = output.len() >= STREAM_BYTES_MIN && stream::available(plan.simd);
     let sink = if streams { Sink::Streamed } else { Sink::Direct };
-    let pass = Pass::new(plan, layout, output.as_mut_ptr(), sink);
+    let pass = MapPass::new(plan, layout, output.as_mut_ptr(), sink);
     let grain = (THREAD_WORK_MIN / plan.cost.max(1)).next_multiple_of(GRAIN_ELEMENTS);
     // SAFETY: the ranges are below `elements` and do not overlap, and the views and the output live
     // until this returns.
@@ -98,9 +98,9 @@ pub(super) enum Sink {
 }
 
 /// One run of a plan: the data that all threads share.
-pub(super) struct Pass<'a> {
-    plan: &'a Plan,
-    layout: Layout<'a>,
+pub(super) struct MapPass<'a> {
+    plan: &'a MapPlan,
+    layout: MapLayout<'a>,
     output: *mut u8,
     sink: Sink,
     /// Scratch blocks: the plan's registers, one for each input that cannot be read in place, and
@@ -111,11 +111,11 @@ pub(super) struct Pass<'a> {
 
 // SAFETY: the inputs are only read, the output is written at disjoint ranges, and everything else
 // is shared data.
-unsafe impl Sync for Pass<'_> {}
+unsafe impl Sync for MapPass<'_> {}
 
-impl<'a> Pass<'a> {
+impl<'a> MapPass<'a> {
     /// `output` is the address of the element at position zero, which need not be valid.
-    pub(super) fn new(plan: &'a Plan, layout: Layout<'a>, output: *mut u8, sink: Sink) -> Pass<'a> {
+    pub(super) fn new(plan: &'a MapPlan, layout: MapLayout<'a>, output: *mut u8, sink: Sink) -> MapPass<'a> {
         let copies = sink != Sink::Direct;
         let indirect = |view: &&View| view.access() != Access::Linear;
         let gathered = layout.views().iter().filter(indirect).count();
@@ -124,7 +124,7 @@ impl<'a> Pass<'a> {
         let widest = if copies { widest.max(plan.output_dtype.size_bytes()) } else { widest };
         let scratch_blocks = plan.registers as usize + gathered + usize::from(copies);
         let block_elements = if scratch_blocks == 0 { usize::MAX } else { REGISTER_BYTES / widest };
-        Pass { plan, layout, output, sink, scratch_blocks, block_elements }
+        MapPass { plan, layout, output, sink, scratch_blocks, block_elements }
     }
 
     /// # Safety
@@ -142,7 +142,7 @@ impl<'a> Pass<'a> {
     /// A separate function, so that only calls with scratch blocks pay for the large stack frame.
     ///
     /// # Safety
-    /// As for [`Pass::range`].
+    /// As for [`MapPass::range`].
     #[inline(never)]
     unsafe fn range_with_scratch(&self, range: Range<usize>) {
         let mut stack = MaybeUninit::<Scratch<STACK_REGISTERS_MAX>>::uninit();
@@ -159,7 +159,7 @@ impl<'a> Pass<'a> {
     }
 
     /// # Safety
-    /// As for [`Pass::range`], with `scratch` valid for the pass's scratch blocks.
+    /// As for [`MapPass::range`], with `scratch` valid for the pass's scratch blocks.
     unsafe fn blocks(&self, range: Range<usize>, scratch: *mut u8) {
         let mut sources = [std::ptr::null::<u8>(); panoply_core::expr::INPUTS_MAX as usize];
         let sources = &mut sources[..self.layout.views().len()];
@@ -186,7 +186,7 @@ impl<'a> Pass<'a> {
     }
 
     /// # Safety
-    /// As for [`Pass::blocks`], and the block is within the range.
+    /// As for [`MapPass::blocks`], and the block is within the range.
     unsafe fn block(&self, position: usize, len: usize, sources: &mut [*const u8], scratch: *mut u8, one_run: bool) {
         // SAFETY: the caller's contract.
         unsafe { self.locate(position, len, sources, scratch, one_run) };
@@ -212,15 +212,15 @@ impl<'a> Pass<'a> {
     }
 
     /// # Safety
-    /// As for [`Pass::block`].
+    /// As for [`MapPass::block`].
     #[inline(always)]
-    unsafe fn step(&self, step: &Step, sources: &[*const u8], scratch: *mut u8, output: *mut u8, len: usize) {
-        let resolve = |place: Place| match place {
-            Place::Input(index) => sources[index as usize].cast_mut(),
+    unsafe fn step(&self, step: &KernelCall, sources: &[*const u8], scratch: *mut u8, output: *mut u8, len: usize) {
+        let resolve = |place: OperandPlace| match place {
+            OperandPlace::Input(index) => sources[index as usize].cast_mut(),
             // SAFETY: registers are the first scratch blocks.
-            Place::Register(index) => unsafe { scratch.add(index as usize * REGISTER_BYTES) },
-            Place::Constant(index) => (&raw const self.plan.constants[index as usize]).cast::<u8>().cast_mut(),
-            Place::Output => output,
+            OperandPlace::Register(index) => unsafe { scratch.add(index as usize * REGISTER_BYTES) },
+            OperandPlace::Constant(index) => (&raw const self.plan.constants[index as usize]).cast::<u8>().cast_mut(),
+            OperandPlace::Output => output,
         };
         let [a, b, c] = step.sources.map(resolve);
         // SAFETY: the plan's kernels are of its level; the caller guarantees the rest.
@@ -230,7 +230,7 @@ impl<'a> Pass<'a> {
     /// Fills the scratch blocks of inputs of one element with that element.
     ///
     /// # Safety
-    /// As for [`Pass::blocks`].
+    /// As for [`MapPass::blocks`].
     unsafe fn fill_scalars(&self, sources: &mut [*const u8], scratch: *mut u8, len: usize) {
         let mut next = self.plan.registers as usize;
         for (source, view) in sources.iter_mut().zip(self.layout.views()) {
@@ -252,7 +252,7 @@ impl<'a> Pass<'a> {
     /// Sets the source of each input of one block, gathering inputs if necessary.
     ///
     /// # Safety
-    /// As for [`Pass::block`].
+    /// As for [`MapPass::block`].
     unsafe fn locate(&self, position: usize, len: usize, sources: &mut [*const u8], scratch: *mut u8, one_run: bool) {
         let mut next = self.plan.registers as usize;
         for (source, view) in sources.iter_mut().zip(self.layout.views()) {

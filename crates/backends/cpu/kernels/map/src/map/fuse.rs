@@ -11,8 +11,8 @@ use std::mem::MaybeUninit;
 use panoply_core::expr::{BinaryOp, Node, Program, TernaryOp, UnaryOp, Value};
 
 use super::convert::kind_of;
-use super::kernel::{BlockFn, Kernel, Kind, block_fn, one_divisor};
-use super::number::{Number, binary, ternary, unary};
+use super::kernel::{BlockFn, ComputeType, Kernel, block_fn, one_divisor};
+use super::number::{MapNumber, binary, ternary, unary};
 use crate::simd::Simd;
 use crate::vmath::functions;
 use crate::vmath::lanes::Lanes;
@@ -29,7 +29,7 @@ pub(super) struct Fusion {
 
 /// The treatment of each node of a program.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Fate {
+pub(super) enum NodeTreatment {
     /// The node is a call of its own.
     Alone,
     /// The node is part of a later node's call.
@@ -39,12 +39,12 @@ pub(super) enum Fate {
     /// The node ends a hard swish.
     Swish(Swish),
     /// The node ends a quantisation: it clamps rounded numbers to the range of bytes.
-    Quantized(Quantized),
+    Quantized(Quantization),
 }
 
 /// `clamp(round(x / scale) + zero, low, high)` with the bounds of bytes; `zero` is optional.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Quantized {
+pub(super) struct Quantization {
     /// `x`, the scale and the zero point; without a zero point, the scale is repeated.
     pub operands: [u32; 3],
     has_zero: bool,
@@ -54,10 +54,10 @@ pub(super) struct Quantized {
     parts: [u32; 3],
 }
 
-impl Quantized {
+impl Quantization {
     /// The quantisation that ends with this node, if it is all f32 and nothing else reads its
     /// parts.
-    fn ending_with(id: usize, nodes: &[Node], values: &[Value], readers: &[u32]) -> Option<Quantized> {
+    fn ending_with(id: usize, nodes: &[Node], values: &[Value], readers: &[u32]) -> Option<Quantization> {
         let number = |id: u32| if let Value::Constant(value) = values[id as usize] { Some(value) } else { None };
         let inner = |id: u32| (readers[id as usize] == 1 && is_f32(values[id as usize])).then(|| nodes[id as usize]);
         let Node::Ternary(TernaryOp::Clamp, sum, low, high) = nodes[id] else { return None };
@@ -73,11 +73,11 @@ impl Quantized {
         };
         if let Some((quotient, x, scale)) = rounded(sum) {
             let parts = [quotient, sum, sum];
-            return Some(Quantized { operands: [x, scale, scale], has_zero: false, is_signed, parts });
+            return Some(Quantization { operands: [x, scale, scale], has_zero: false, is_signed, parts });
         }
         let Node::Binary(BinaryOp::Add, whole, zero) = inner(sum)? else { return None };
         let (quotient, x, scale) = rounded(whole)?;
-        Some(Quantized { operands: [x, scale, zero], has_zero: true, is_signed, parts: [quotient, whole, sum] })
+        Some(Quantization { operands: [x, scale, zero], has_zero: true, is_signed, parts: [quotient, whole, sum] })
     }
 
     /// The kernel.
@@ -191,39 +191,42 @@ impl Kernel for HardSwish {
 }
 
 /// Decides the fate of every node.
-pub(super) fn fates(program: &Program, values: &[Value]) -> Vec<Fate> {
+pub(super) fn fates(program: &Program, values: &[Value]) -> Vec<NodeTreatment> {
     let nodes = program.nodes();
     let mut readers = vec![0_u32; nodes.len()];
     for operand in nodes.iter().flat_map(Node::operands) {
         readers[operand as usize] = readers[operand as usize].saturating_add(1);
     }
-    let mut fates = vec![Fate::Alone; nodes.len()];
+    let mut fates = vec![NodeTreatment::Alone; nodes.len()];
     for id in (0..nodes.len()).filter(|id| is_f32(values[*id])) {
         if let Some(swish) = Swish::ending_with(id, nodes, values, &readers) {
-            swish.parts.iter().for_each(|part| fates[*part as usize] = Fate::Absorbed);
-            fates[id] = Fate::Swish(swish);
+            swish.parts.iter().for_each(|part| fates[*part as usize] = NodeTreatment::Absorbed);
+            fates[id] = NodeTreatment::Swish(swish);
         }
     }
     for id in (0..nodes.len()).filter(|id| is_f32(values[*id])) {
-        if let Some(quantized) = Quantized::ending_with(id, nodes, values, &readers) {
-            quantized.parts.iter().for_each(|part| fates[*part as usize] = Fate::Absorbed);
-            fates[id] = Fate::Quantized(quantized);
+        if let Some(quantized) = Quantization::ending_with(id, nodes, values, &readers) {
+            quantized.parts.iter().for_each(|part| fates[*part as usize] = NodeTreatment::Absorbed);
+            fates[id] = NodeTreatment::Quantized(quantized);
         }
     }
     for (id, node) in nodes.iter().enumerate() {
-        if !is_f32(values[id]) || fates[id] != Fate::Alone {
+        if !is_f32(values[id]) || fates[id] != NodeTreatment::Alone {
             continue;
         }
         let inner = |operand: u32| {
             let single = readers[operand as usize] == 1 && is_f32(values[operand as usize]);
-            let is_taken = matches!(fates[operand as usize], Fate::Absorbed | Fate::Swish(_) | Fate::Quantized(_));
+            let is_taken = matches!(
+                fates[operand as usize],
+                NodeTreatment::Absorbed | NodeTreatment::Swish(_) | NodeTreatment::Quantized(_)
+            );
             if single && !is_taken { arithmetic(nodes[operand as usize]) } else { None }
         };
         let fusion = match *node {
             Node::Unary(UnaryOp::Relu, a) => inner(a).map(|(first, b, c)| {
                 let alone = Fusion { first, second: None, relu: true, operands: [b, c, c] };
                 match fates[a as usize] {
-                    Fate::Fused(fusion) => (a, Fusion { relu: true, ..fusion }),
+                    NodeTreatment::Fused(fusion) => (a, Fusion { relu: true, ..fusion }),
                     _ => (a, alone),
                 }
             }),
@@ -231,14 +234,14 @@ pub(super) fn fates(program: &Program, values: &[Value]) -> Vec<Fate> {
                 let join = |part: u32, other: u32| {
                     let (first, x, y) = inner(part)?;
                     let fusion = Fusion { first, second: Some(second), relu: false, operands: [x, y, other] };
-                    (fates[part as usize] == Fate::Alone).then_some((part, fusion))
+                    (fates[part as usize] == NodeTreatment::Alone).then_some((part, fusion))
                 };
                 join(a, b).or_else(|| if second == BinaryOp::Sub { None } else { join(b, a) })
             }),
         };
         if let Some((absorbed, fusion)) = fusion {
-            fates[absorbed as usize] = Fate::Absorbed;
-            fates[id] = Fate::Fused(fusion);
+            fates[absorbed as usize] = NodeTreatment::Absorbed;
+            fates[id] = NodeTreatment::Fused(fusion);
         }
     }
     fates
@@ -256,7 +259,7 @@ impl Fusion {
 
     fn with_first<const FIRST: u8>(&self, simd: Simd) -> BlockFn {
         match self.second {
-            None => block_fn::<Fused<FIRST, NOTHING, true>>(simd),
+            None => block_fn::<FusedPair<FIRST, NOTHING, true>>(simd),
             Some(BinaryOp::Sub) => self.with_second::<FIRST, { binary::SUB }>(simd),
             Some(BinaryOp::Mul) => self.with_second::<FIRST, { binary::MUL }>(simd),
             Some(_) => self.with_second::<FIRST, { binary::ADD }>(simd),
@@ -265,8 +268,8 @@ impl Fusion {
 
     fn with_second<const FIRST: u8, const SECOND: u8>(&self, simd: Simd) -> BlockFn {
         match self.relu {
-            true => block_fn::<Fused<FIRST, SECOND, true>>(simd),
-            false => block_fn::<Fused<FIRST, SECOND, false>>(simd),
+            true => block_fn::<FusedPair<FIRST, SECOND, true>>(simd),
+            false => block_fn::<FusedPair<FIRST, SECOND, false>>(simd),
         }
     }
 }
@@ -274,9 +277,9 @@ impl Fusion {
 /// Marks the absence of a second operation.
 const NOTHING: u8 = u8::MAX;
 
-struct Fused<const FIRST: u8, const SECOND: u8, const RELU: bool>;
+struct FusedPair<const FIRST: u8, const SECOND: u8, const RELU: bool>;
 
-impl<const FIRST: u8, const SECOND: u8, const RELU: bool> Kernel for Fused<FIRST, SECOND, RELU> {
+impl<const FIRST: u8, const SECOND: u8, const RELU: bool> Kernel for FusedPair<FIRST, SECOND, RELU> {
     #[inline(always)]
     unsafe fn run<L: Lanes>(target: *mut u8, a: *const u8, b: *const u8, c: *const u8, len: usize) {
         // SAFETY: the caller's contract; the target may be uninitialised.
@@ -297,7 +300,7 @@ impl<const FIRST: u8, const SECOND: u8, const RELU: bool> Kernel for Fused<FIRST
 }
 
 fn is_f32(value: Value) -> bool {
-    matches!(value, Value::Typed(dtype) if kind_of(dtype) == Kind::F32)
+    matches!(value, Value::Typed(dtype) if kind_of(dtype) == ComputeType::F32)
 }
 
 fn arithmetic(node: Node) -> Option<(BinaryOp, u32, u32)> {

@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use panoply_core::Complex64;
 use panoply_core::expr::{BinaryOp, TernaryOp, UnaryOp};
 
-use super::number::{Number, unary};
+use super::number::{MapNumber, unary};
 use crate::simd::Simd;
 use crate::vmath::functions;
 use crate::vmath::lanes::Lanes;
@@ -22,7 +22,7 @@ pub(super) type BlockFn = unsafe fn(*mut u8, *const u8, *const u8, *const u8, us
 
 /// The types in which values are computed. f16 and bf16 are computed in f32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Kind {
+pub(super) enum ComputeType {
     F32,
     F64,
     I32,
@@ -32,12 +32,12 @@ pub(super) enum Kind {
     Complex,
 }
 
-impl Kind {
+impl ComputeType {
     pub fn size_bytes(self) -> usize {
         match self {
-            Kind::I8 | Kind::U8 => 1,
-            Kind::F32 | Kind::I32 | Kind::U32 => 4,
-            Kind::F64 | Kind::Complex => 8,
+            ComputeType::I8 | ComputeType::U8 => 1,
+            ComputeType::F32 | ComputeType::I32 | ComputeType::U32 => 4,
+            ComputeType::F64 | ComputeType::Complex => 8,
         }
     }
 }
@@ -104,7 +104,7 @@ pub(super) unsafe fn each<A: Copy, T>(target: *mut u8, a: *const u8, len: usize,
 
 struct Unary<T, const OP: u8>(PhantomData<T>);
 
-impl<T: Number, const OP: u8> Kernel for Unary<T, OP> {
+impl<T: MapNumber, const OP: u8> Kernel for Unary<T, OP> {
     #[inline(always)]
     unsafe fn run<L: Lanes>(target: *mut u8, a: *const u8, _b: *const u8, _c: *const u8, len: usize) {
         // SAFETY: the caller's contract.
@@ -125,7 +125,7 @@ impl<F: functions::Lanewise> Kernel for Lanewise<F> {
 
 struct Binary<T, const OP: u8>(PhantomData<T>);
 
-impl<T: Number, const OP: u8> Kernel for Binary<T, OP> {
+impl<T: MapNumber, const OP: u8> Kernel for Binary<T, OP> {
     #[inline(always)]
     unsafe fn run<L: Lanes>(target: *mut u8, a: *const u8, b: *const u8, _c: *const u8, len: usize) {
         // SAFETY: the caller's contract; the target may be uninitialised.
@@ -144,7 +144,7 @@ impl<T: Number, const OP: u8> Kernel for Binary<T, OP> {
 
 struct Ternary<T, const OP: u8>(PhantomData<T>);
 
-impl<T: Number, const OP: u8> Kernel for Ternary<T, OP> {
+impl<T: MapNumber, const OP: u8> Kernel for Ternary<T, OP> {
     #[inline(always)]
     unsafe fn run<L: Lanes>(target: *mut u8, a: *const u8, b: *const u8, c: *const u8, len: usize) {
         // SAFETY: the caller's contract; the target may be uninitialised.
@@ -212,16 +212,16 @@ impl<T: Copy> Kernel for Fill<T> {
 }
 
 /// The kernel of a function of one value. `None` if the type does not support the function.
-pub(super) fn unary_fn(op: UnaryOp, kind: Kind, simd: Simd) -> Option<BlockFn> {
+pub(super) fn unary_fn(op: UnaryOp, kind: ComputeType, simd: Simd) -> Option<BlockFn> {
     op.accepts(dtype_of(kind)).ok()?;
     Some(match kind {
-        Kind::F32 => f32_unary_fn(op, simd),
-        Kind::F64 => float_unary_fn::<f64>(op, simd),
-        Kind::I32 => integer_unary_fn::<i32>(op, simd),
-        Kind::U32 => integer_unary_fn::<u32>(op, simd),
-        Kind::I8 => integer_unary_fn::<i8>(op, simd),
-        Kind::U8 => integer_unary_fn::<u8>(op, simd),
-        Kind::Complex => match op {
+        ComputeType::F32 => f32_unary_fn(op, simd),
+        ComputeType::F64 => float_unary_fn::<f64>(op, simd),
+        ComputeType::I32 => integer_unary_fn::<i32>(op, simd),
+        ComputeType::U32 => integer_unary_fn::<u32>(op, simd),
+        ComputeType::I8 => integer_unary_fn::<i8>(op, simd),
+        ComputeType::U8 => integer_unary_fn::<u8>(op, simd),
+        ComputeType::Complex => match op {
             UnaryOp::Recip => block_fn::<Unary<Complex64, { unary::RECIP }>>(simd),
             _ => block_fn::<Unary<Complex64, { unary::NEG }>>(simd),
         },
@@ -229,31 +229,31 @@ pub(super) fn unary_fn(op: UnaryOp, kind: Kind, simd: Simd) -> Option<BlockFn> {
 }
 
 /// The kernel of a function of two values. `None` if the type does not support the function.
-pub(super) fn binary_fn(op: BinaryOp, kind: Kind, simd: Simd) -> Option<BlockFn> {
+pub(super) fn binary_fn(op: BinaryOp, kind: ComputeType, simd: Simd) -> Option<BlockFn> {
     op.accepts(dtype_of(kind)).ok()?;
     Some(match kind {
-        Kind::F32 if op == BinaryOp::Div => block_fn::<Quotient>(simd),
-        Kind::F32 => real_binary_fn::<f32>(op, simd),
-        Kind::F64 => real_binary_fn::<f64>(op, simd),
-        Kind::I32 => real_binary_fn::<i32>(op, simd),
-        Kind::U32 => real_binary_fn::<u32>(op, simd),
-        Kind::I8 => real_binary_fn::<i8>(op, simd),
-        Kind::U8 => real_binary_fn::<u8>(op, simd),
-        Kind::Complex => complex_binary_fn(op, simd),
+        ComputeType::F32 if op == BinaryOp::Div => block_fn::<Quotient>(simd),
+        ComputeType::F32 => real_binary_fn::<f32>(op, simd),
+        ComputeType::F64 => real_binary_fn::<f64>(op, simd),
+        ComputeType::I32 => real_binary_fn::<i32>(op, simd),
+        ComputeType::U32 => real_binary_fn::<u32>(op, simd),
+        ComputeType::I8 => real_binary_fn::<i8>(op, simd),
+        ComputeType::U8 => real_binary_fn::<u8>(op, simd),
+        ComputeType::Complex => complex_binary_fn(op, simd),
     })
 }
 
 /// The kernel of a function of three values. `None` if the type does not support the function.
-pub(super) fn ternary_fn(op: TernaryOp, kind: Kind, simd: Simd) -> Option<BlockFn> {
+pub(super) fn ternary_fn(op: TernaryOp, kind: ComputeType, simd: Simd) -> Option<BlockFn> {
     op.accepts(dtype_of(kind)).ok()?;
     Some(match kind {
-        Kind::F32 => real_ternary_fn::<f32>(op, simd),
-        Kind::F64 => real_ternary_fn::<f64>(op, simd),
-        Kind::I32 => real_ternary_fn::<i32>(op, simd),
-        Kind::U32 => real_ternary_fn::<u32>(op, simd),
-        Kind::I8 => real_ternary_fn::<i8>(op, simd),
-        Kind::U8 => real_ternary_fn::<u8>(op, simd),
-        Kind::Complex => block_fn::<Ternary<Complex64, { TernaryOp::MulAdd as u8 }>>(simd),
+        ComputeType::F32 => real_ternary_fn::<f32>(op, simd),
+        ComputeType::F64 => real_ternary_fn::<f64>(op, simd),
+        ComputeType::I32 => real_ternary_fn::<i32>(op, simd),
+        ComputeType::U32 => real_ternary_fn::<u32>(op, simd),
+        ComputeType::I8 => real_ternary_fn::<i8>(op, simd),
+        ComputeType::U8 => real_ternary_fn::<u8>(op, simd),
+        ComputeType::Complex => block_fn::<Ternary<Complex64, { TernaryOp::MulAdd as u8 }>>(simd),
     })
 }
 
@@ -294,16 +294,16 @@ fn f32_unary_fn(op: UnaryOp, simd: Simd) -> BlockFn {
     }
 }
 
-fn float_unary_fn<T: Number>(op: UnaryOp, simd: Simd) -> BlockFn {
+fn float_unary_fn<T: MapNumber>(op: UnaryOp, simd: Simd) -> BlockFn {
     pick!(UnaryOp, op, simd, Unary<T>:
         Neg Abs Exp Log Sqrt Rsqrt Recip Tanh Sigmoid Erf Relu Gelu GeluTanh Silu Floor Ceil Round Sin Cos; _ => Not)
 }
 
-fn integer_unary_fn<T: Number>(op: UnaryOp, simd: Simd) -> BlockFn {
+fn integer_unary_fn<T: MapNumber>(op: UnaryOp, simd: Simd) -> BlockFn {
     pick!(UnaryOp, op, simd, Unary<T>: Neg Abs Relu Not; _ => Floor)
 }
 
-fn real_binary_fn<T: Number>(op: BinaryOp, simd: Simd) -> BlockFn {
+fn real_binary_fn<T: MapNumber>(op: BinaryOp, simd: Simd) -> BlockFn {
     pick!(BinaryOp, op, simd, Binary<T>: Add Sub Mul Div Rem Pow Min Max Eq Ne Lt Le Gt Ge And; _ => Or)
 }
 
@@ -311,19 +311,19 @@ fn complex_binary_fn(op: BinaryOp, simd: Simd) -> BlockFn {
     pick!(BinaryOp, op, simd, Binary<Complex64>: Add Sub Mul; _ => Div)
 }
 
-fn real_ternary_fn<T: Number>(op: TernaryOp, simd: Simd) -> BlockFn {
+fn real_ternary_fn<T: MapNumber>(op: TernaryOp, simd: Simd) -> BlockFn {
     pick!(TernaryOp, op, simd, Ternary<T>: Select Clamp; _ => MulAdd)
 }
 
-fn dtype_of(kind: Kind) -> panoply_core::DType {
+fn dtype_of(kind: ComputeType) -> panoply_core::DType {
     use panoply_core::DType;
     match kind {
-        Kind::F32 => DType::F32,
-        Kind::F64 => DType::F64,
-        Kind::I32 => DType::I32,
-        Kind::U32 => DType::U32,
-        Kind::I8 => DType::I8,
-        Kind::U8 => DType::U8,
-        Kind::Complex => DType::Complex64,
+        ComputeType::F32 => DType::F32,
+        ComputeType::F64 => DType::F64,
+        ComputeType::I32 => DType::I32,
+        ComputeType::U32 => DType::U32,
+        ComputeType::I8 => DType::I8,
+        ComputeType::U8 => DType::U8,
+        ComputeType::Complex => DType::Complex64,
     }
 }

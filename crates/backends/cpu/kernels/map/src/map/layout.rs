@@ -28,7 +28,7 @@ pub(super) enum Access {
 
 /// The output's dimensions, with neighbouring dimensions joined if every input allows it, and the
 /// views of the inputs.
-pub(super) struct Layout<'a> {
+pub(super) struct MapLayout<'a> {
     dims: [usize; RANK_MAX],
     rank: usize,
     views: &'a mut [View],
@@ -78,10 +78,10 @@ impl View {
     }
 }
 
-impl<'a> Layout<'a> {
+impl<'a> MapLayout<'a> {
     /// Joins dimensions and determines the access of each view.
-    pub fn new(shape: &Shape, views: &'a mut [View]) -> Layout<'a> {
-        let mut layout = Layout { dims: [1; RANK_MAX], rank: 0, views };
+    pub fn new(shape: &Shape, views: &'a mut [View]) -> MapLayout<'a> {
+        let mut layout = MapLayout { dims: [1; RANK_MAX], rank: 0, views };
         for axis in 0..shape.rank() {
             layout.push(shape[axis], axis);
         }
@@ -148,7 +148,7 @@ impl<'a> Layout<'a> {
     }
 
     /// # Safety
-    /// As for [`Layout::gather`], for elements that have the size of `T` and at least its
+    /// As for [`MapLayout::gather`], for elements that have the size of `T` and at least its
     /// alignment.
     unsafe fn gather_as<T: Copy>(&self, view: &View, position: usize, len: usize, target: *mut T) {
         let inner = if self.rank == 0 { 1 } else { self.dims[self.rank - 1] };

@@ -22,5 +22,5 @@ pub use cache::PlanCache;
 #[doc(hidden)]
 pub use convert::{Cast, Element, f16_to_f32, f32_to_bf16, f32_to_f16};
 pub use execute::execute;
-pub use plan::Plan;
-pub use ranged::Ranged;
+pub use plan::MapPlan;
+pub use ranged::RangedMap;

@@ -9,7 +9,7 @@ use panoply_core::Complex64;
 use panoply_core::expr::{BinaryOp, TernaryOp, UnaryOp};
 
 /// An element type in which values are computed.
-pub(super) trait Number: Copy + 'static {
+pub(super) trait MapNumber: Copy + 'static {
     /// The [`UnaryOp`] with this code.
     fn unary<const OP: u8>(self) -> Self;
     /// The [`BinaryOp`] with this code.
@@ -42,7 +42,7 @@ codes! {
 
 macro_rules! float_number {
     ($($float:ident)*) => {$(
-        impl Number for $float {
+        impl MapNumber for $float {
             #[inline(always)]
             fn unary<const OP: u8>(self) -> $float {
                 match OP {
@@ -112,7 +112,7 @@ fn compare<const OP: u8, T: PartialOrd>(a: T, b: T, zero: T) -> bool {
 
 macro_rules! integer_number {
     ($($integer:ident, $absolute:expr, $power:expr;)*) => {$(
-        impl Number for $integer {
+        impl MapNumber for $integer {
             #[inline(always)]
             fn unary<const OP: u8>(self) -> $integer {
                 match OP {
@@ -176,7 +176,7 @@ integer_number! {
     u8, std::convert::identity, |base: u8, exponent: u8| base.wrapping_pow(u32::from(exponent));
 }
 
-impl Number for Complex64 {
+impl MapNumber for Complex64 {
     #[inline(always)]
     fn unary<const OP: u8>(self) -> Complex64 {
         match OP {

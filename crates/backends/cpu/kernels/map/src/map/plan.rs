@@ -12,8 +12,8 @@ use panoply_core::expr::{BinaryOp, Node, Program, UnaryOp, Value};
 use panoply_core::{DType, Result};
 
 use super::convert::{cast_fn, constant_word, copy_fn, kind_of, load_fn, round_constant, round_fn, store_fn};
-use super::fuse::{Fate, Swish, fates};
-use super::kernel::{BlockFn, Kind, binary_fn, fill_fn, ternary_fn, unary_fn};
+use super::fuse::{NodeTreatment, Swish, fates};
+use super::kernel::{BlockFn, ComputeType, binary_fn, fill_fn, ternary_fn, unary_fn};
 use crate::simd::Simd;
 
 /// Maximum number of constants that keep a register for the whole run.
@@ -21,15 +21,15 @@ const SPREAD_CONSTANTS_MAX: usize = 6;
 
 /// A compiled program for inputs of certain dtypes and a level of vector instructions.
 #[derive(Debug)]
-pub struct Plan {
+pub struct MapPlan {
     pub(super) program: Program,
     pub(super) input_dtypes: Vec<DType>,
     pub(super) output_dtype: DType,
     pub(super) simd: Simd,
     /// Steps that fill the registers of constants; run once.
-    pub(super) prologue: Vec<Step>,
+    pub(super) prologue: Vec<KernelCall>,
     /// Steps that run for every block.
-    pub(super) steps: Vec<Step>,
+    pub(super) steps: Vec<KernelCall>,
     pub(super) constants: Vec<u64>,
     pub(super) registers: u32,
     /// Size of the widest element of any register.
@@ -40,15 +40,15 @@ pub struct Plan {
 
 /// One kernel call.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Step {
+pub(super) struct KernelCall {
     pub run: BlockFn,
-    pub target: Place,
-    pub sources: [Place; 3],
+    pub target: OperandPlace,
+    pub sources: [OperandPlace; 3],
 }
 
 /// The source or target of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum OperandPlace {
     Input(u32),
     Register(u32),
     /// One element of the plan's constants.
@@ -56,10 +56,10 @@ pub(super) enum Place {
     Output,
 }
 
-impl Plan {
+impl MapPlan {
     /// Compiles a program for this level, or for the CPU's level if that is lower. Fails if
     /// [`Program::types`] fails.
-    pub fn compile(program: &Program, input_dtypes: &[DType], simd: Simd) -> Result<Plan> {
+    pub fn compile(program: &Program, input_dtypes: &[DType], simd: Simd) -> Result<MapPlan> {
         let simd = simd.min(Simd::detect());
         let types = program.types(input_dtypes)?;
         let output_dtype = types.output();
@@ -67,7 +67,7 @@ impl Plan {
         compiler.nodes();
         compiler.result(output_dtype);
         let cost = compiler.cost;
-        Ok(Plan {
+        Ok(MapPlan {
             program: program.clone(),
             input_dtypes: input_dtypes.to_vec(),
             output_dtype,
@@ -97,20 +97,20 @@ struct Compiler<'a> {
     program: &'a Program,
     values: &'a [Value],
     simd: Simd,
-    fates: Vec<Fate>,
+    fates: Vec<NodeTreatment>,
     /// The node that computes each node's value: the node itself, or its operand if it changes
     /// nothing.
     origin: Vec<u32>,
     last_reader: Vec<u32>,
-    places: Vec<Option<Place>>,
+    places: Vec<Option<OperandPlace>>,
     free: Vec<u32>,
     registers: u32,
     register_element_bytes: usize,
     constants: Vec<u64>,
-    constant_index: HashMap<(Kind, u64), u32>,
+    constant_index: HashMap<(ComputeType, u64), u32>,
     spread: Vec<Option<u32>>,
-    prologue: Vec<Step>,
-    steps: Vec<Step>,
+    prologue: Vec<KernelCall>,
+    steps: Vec<KernelCall>,
     cost: usize,
 }
 
@@ -169,15 +169,15 @@ impl<'a> Compiler<'a> {
             }
             let to_output = id == last && store_fn(dtype, self.simd).is_none();
             match self.fates[id as usize] {
-                Fate::Absorbed => continue,
-                Fate::Fused(fusion) => {
-                    self.call(id, fusion.block_fn(self.simd), fusion.operands, Kind::F32, to_output);
+                NodeTreatment::Absorbed => continue,
+                NodeTreatment::Fused(fusion) => {
+                    self.call(id, fusion.block_fn(self.simd), fusion.operands, ComputeType::F32, to_output);
                 }
-                Fate::Swish(swish) => self.swish(id, &swish, to_output),
-                Fate::Quantized(quantized) => {
-                    self.call(id, quantized.block_fn(self.simd), quantized.operands, Kind::F32, to_output);
+                NodeTreatment::Swish(swish) => self.swish(id, &swish, to_output),
+                NodeTreatment::Quantized(quantized) => {
+                    self.call(id, quantized.block_fn(self.simd), quantized.operands, ComputeType::F32, to_output);
                 }
-                Fate::Alone => self.node(id, *node, dtype, to_output),
+                NodeTreatment::Alone => self.node(id, *node, dtype, to_output),
             }
             self.release_operands(id);
         }
@@ -190,7 +190,7 @@ impl<'a> Compiler<'a> {
             Node::Const(_) => return,
             Node::Cast(to, a) => return self.cast(id, to, a, to_output),
             Node::Unary(op, a) => {
-                let price = if kind == Kind::F32 || !is_transcendental(op) { 4 } else { 30 };
+                let price = if kind == ComputeType::F32 || !is_transcendental(op) { 4 } else { 30 };
                 self.cost += if is_transcendental(op) { price } else { 0 };
                 (unary_fn(op, kind, self.simd), [a, a, a])
             }
@@ -208,9 +208,9 @@ impl<'a> Compiler<'a> {
     }
 
     /// Adds one kernel call with the operands of a node.
-    fn call(&mut self, id: u32, run: BlockFn, operands: [u32; 3], kind: Kind, to_output: bool) {
+    fn call(&mut self, id: u32, run: BlockFn, operands: [u32; 3], kind: ComputeType, to_output: bool) {
         let mut borrowed = [None; 3];
-        let mut sources = [Place::Output; 3];
+        let mut sources = [OperandPlace::Output; 3];
         for index in 0..3 {
             let seen = operands[..index].iter().position(|known| *known == operands[index]);
             sources[index] = match seen {
@@ -225,11 +225,11 @@ impl<'a> Compiler<'a> {
 
     /// Adds a hard swish. Its constants are consecutive words that nothing else reads.
     fn swish(&mut self, id: u32, swish: &Swish, to_output: bool) {
-        let constants = Place::Constant(self.constants.len() as u32);
-        self.constants.extend(swish.constants.map(|value| constant_word(value, Kind::F32)));
+        let constants = OperandPlace::Constant(self.constants.len() as u32);
+        self.constants.extend(swish.constants.map(|value| constant_word(value, ComputeType::F32)));
         self.spread.resize(self.constants.len(), None);
         let x = self.place(swish.x);
-        let target = self.target(id, Kind::F32.size_bytes(), to_output);
+        let target = self.target(id, ComputeType::F32.size_bytes(), to_output);
         self.step(Swish::block_fn(self.simd), target, [x, constants, constants]);
     }
 
@@ -244,12 +244,12 @@ impl<'a> Compiler<'a> {
     }
 
     fn input(&mut self, id: u32, index: u32, dtype: DType) {
-        self.places[id as usize] = Some(Place::Input(index));
+        self.places[id as usize] = Some(OperandPlace::Input(index));
         if let Some(run) = load_fn(dtype, self.simd) {
             // If the result is an unchanged input, it is copied in its stored form.
             if self.program.nodes().len() > 1 && self.last_reader[id as usize] != 0 {
                 let target = self.target(id, kind_of(dtype).size_bytes(), false);
-                self.step(run, target, [Place::Input(index); 3]);
+                self.step(run, target, [OperandPlace::Input(index); 3]);
             }
         }
     }
@@ -272,8 +272,8 @@ impl<'a> Compiler<'a> {
         if let (Some(convert), Some(_)) = (convert, round) {
             let register = self.take_register(kind.size_bytes());
             borrowed = Some(register);
-            self.step(convert, Place::Register(register), [source; 3]);
-            source = Place::Register(register);
+            self.step(convert, OperandPlace::Register(register), [source; 3]);
+            source = OperandPlace::Register(register);
         }
         let run = round.or(convert).unwrap_or_else(|| copy_fn(kind.size_bytes(), self.simd));
         let target = self.target(id, kind.size_bytes(), to_output);
@@ -286,28 +286,30 @@ impl<'a> Compiler<'a> {
         let last = self.origin[self.origin.len() - 1];
         if let Value::Constant(value) = self.values[last as usize] {
             let place = self.constant(value, kind_of(dtype));
-            self.step(fill_fn(dtype.size_bytes(), self.simd), Place::Output, [place; 3]);
+            self.step(fill_fn(dtype.size_bytes(), self.simd), OperandPlace::Output, [place; 3]);
             return;
         }
         let place = self.place(last);
         match place {
-            Place::Output => {}
-            Place::Input(_) => self.step(copy_fn(dtype.size_bytes(), self.simd), Place::Output, [place; 3]),
+            OperandPlace::Output => {}
+            OperandPlace::Input(_) => {
+                self.step(copy_fn(dtype.size_bytes(), self.simd), OperandPlace::Output, [place; 3])
+            }
             _ => {
                 let run = store_fn(dtype, self.simd).unwrap_or_else(|| copy_fn(dtype.size_bytes(), self.simd));
-                self.step(run, Place::Output, [place; 3]);
+                self.step(run, OperandPlace::Output, [place; 3]);
             }
         }
     }
 
     /// The place where an operand can be read as a value of `kind`. If a register is needed for
     /// this one reading only, `borrowed` receives it.
-    fn operand(&mut self, id: u32, kind: Kind, borrowed: &mut Option<u32>) -> Place {
+    fn operand(&mut self, id: u32, kind: ComputeType, borrowed: &mut Option<u32>) -> OperandPlace {
         let Value::Constant(value) = self.values[id as usize] else { return self.place(id) };
         let constant = self.constant(value, kind);
-        let Place::Constant(index) = constant else { return constant };
+        let OperandPlace::Constant(index) = constant else { return constant };
         if let Some(register) = self.spread[index as usize] {
-            return Place::Register(register);
+            return OperandPlace::Register(register);
         }
         let run = fill_fn(kind.size_bytes(), self.simd);
         let register = if self.prologue.len() < SPREAD_CONSTANTS_MAX {
@@ -316,34 +318,39 @@ impl<'a> Compiler<'a> {
             self.registers += 1;
             self.register_element_bytes = self.register_element_bytes.max(kind.size_bytes());
             self.spread[index as usize] = Some(self.registers - 1);
-            self.prologue.push(Step { run, target: Place::Register(self.registers - 1), sources: [constant; 3] });
+            self.prologue.push(KernelCall {
+                run,
+                target: OperandPlace::Register(self.registers - 1),
+                sources: [constant; 3],
+            });
             self.registers - 1
         } else {
             let register = self.take_register(kind.size_bytes());
             *borrowed = Some(register);
-            self.step(run, Place::Register(register), [constant; 3]);
+            self.step(run, OperandPlace::Register(register), [constant; 3]);
             register
         };
-        Place::Register(register)
+        OperandPlace::Register(register)
     }
 
-    fn constant(&mut self, value: f64, kind: Kind) -> Place {
+    fn constant(&mut self, value: f64, kind: ComputeType) -> OperandPlace {
         let word = constant_word(value, kind);
         let index = *self.constant_index.entry((kind, word)).or_insert_with(|| {
             self.constants.push(word);
             self.spread.push(None);
             self.constants.len() as u32 - 1
         });
-        Place::Constant(index)
+        OperandPlace::Constant(index)
     }
 
-    fn place(&self, id: u32) -> Place {
+    fn place(&self, id: u32) -> OperandPlace {
         // Operands come before their readers, so the place is known; the fallback never occurs.
-        self.places[self.origin[id as usize] as usize].unwrap_or(Place::Output)
+        self.places[self.origin[id as usize] as usize].unwrap_or(OperandPlace::Output)
     }
 
-    fn target(&mut self, id: u32, element_bytes: usize, to_output: bool) -> Place {
-        let place = if to_output { Place::Output } else { Place::Register(self.take_register(element_bytes)) };
+    fn target(&mut self, id: u32, element_bytes: usize, to_output: bool) -> OperandPlace {
+        let place =
+            if to_output { OperandPlace::Output } else { OperandPlace::Register(self.take_register(element_bytes)) };
         self.places[id as usize] = Some(place);
         place
     }
@@ -359,11 +366,11 @@ impl<'a> Compiler<'a> {
     /// Calls `visit` with the origin of each value that the node's call reads.
     fn each_read(&mut self, id: u32, visit: impl Fn(&mut Self, u32)) {
         let reads = match self.fates[id as usize] {
-            Fate::Absorbed => return,
-            Fate::Fused(fusion) => fusion.operands.map(Some),
-            Fate::Swish(swish) => [Some(swish.x), None, None],
-            Fate::Quantized(quantized) => quantized.operands.map(Some),
-            Fate::Alone => {
+            NodeTreatment::Absorbed => return,
+            NodeTreatment::Fused(fusion) => fusion.operands.map(Some),
+            NodeTreatment::Swish(swish) => [Some(swish.x), None, None],
+            NodeTreatment::Quantized(quantized) => quantized.operands.map(Some),
+            NodeTreatment::Alone => {
                 let mut reads = [None; 3];
                 reads
                     .iter_mut()
@@ -383,7 +390,7 @@ impl<'a> Compiler<'a> {
             if compiler.last_reader[origin as usize] != id || origin == compiler.origin[id as usize] {
                 return;
             }
-            if let Some(Place::Register(register)) = compiler.places[origin as usize] {
+            if let Some(OperandPlace::Register(register)) = compiler.places[origin as usize] {
                 // Cleared, so that an operand that is read twice is released once.
                 compiler.places[origin as usize] = None;
                 compiler.free.push(register);
@@ -391,9 +398,9 @@ impl<'a> Compiler<'a> {
         });
     }
 
-    fn step(&mut self, run: BlockFn, target: Place, sources: [Place; 3]) {
+    fn step(&mut self, run: BlockFn, target: OperandPlace, sources: [OperandPlace; 3]) {
         self.cost += 1;
-        self.steps.push(Step { run, target, sources });
+        self.steps.push(KernelCall { run, target, sources });
     }
 }
 

@@ -4,13 +4,13 @@ use std::ops::{Deref, DerefMut, Range};
 
 use panoply_core::{Error, Result, Shape, Tensor};
 
-use super::execute::{Pass, Sink};
-use super::layout::{Layout, View};
-use super::plan::Plan;
+use super::execute::{MapPass, Sink};
+use super::layout::{MapLayout, View};
+use super::plan::MapPlan;
 
 /// A map that is evaluated in ranges: the data that all threads share. The tensors must outlive it.
-pub struct Ranged<'a> {
-    plan: &'a Plan,
+pub struct RangedMap<'a> {
+    plan: &'a MapPlan,
     shape: Shape,
     views: Views,
     /// Whether input 0 is passed with each range.
@@ -18,13 +18,18 @@ pub struct Ranged<'a> {
 }
 
 // SAFETY: the inputs are only read, and everything else is shared data.
-unsafe impl Sync for Ranged<'_> {}
+unsafe impl Sync for RangedMap<'_> {}
 
-impl<'a> Ranged<'a> {
+impl<'a> RangedMap<'a> {
     /// Prepares the plan for every element of `shape`; the inputs are broadcast to it. If
     /// `given_bytes` is set, input 0 is not among `inputs`: its elements, of this size, are passed
     /// with each range.
-    pub fn new(plan: &'a Plan, given_bytes: Option<usize>, inputs: &'a [Tensor], shape: Shape) -> Result<Ranged<'a>> {
+    pub fn new(
+        plan: &'a MapPlan,
+        given_bytes: Option<usize>,
+        inputs: &'a [Tensor],
+        shape: Shape,
+    ) -> Result<RangedMap<'a>> {
         let count = inputs.len() + usize::from(given_bytes.is_some());
         if count != plan.input_dtypes.len() {
             return Err(Error::invalid("map inputs", plan.input_dtypes.len().to_string(), count));
@@ -37,7 +42,7 @@ impl<'a> Ranged<'a> {
         for (view, input) in others.iter_mut().zip(inputs) {
             *view = View::new(input, &shape)?;
         }
-        Ok(Ranged { plan, shape, views, is_given: given_bytes.is_some() })
+        Ok(RangedMap { plan, shape, views, is_given: given_bytes.is_some() })
     }
 
     /// Writes the elements of `range` to the front of `output`. `given` holds the elements of input
@@ -56,7 +61,7 @@ impl<'a> Ranged<'a> {
             views[0] = View::contiguous(base, bytes, &self.shape);
         }
         let target = output.as_mut_ptr().wrapping_sub(range.start * size_bytes);
-        let pass = Pass::new(self.plan, Layout::new(&self.shape, &mut views), target, Sink::Direct);
+        let pass = MapPass::new(self.plan, MapLayout::new(&self.shape, &mut views), target, Sink::Direct);
         // SAFETY: the range is within the shape. Its parts of the output and of input 0 were
         // checked above and are borrowed here, and the other inputs are borrowed by `self`.
         unsafe { pass.range(range) }
@@ -75,7 +80,7 @@ impl<'a> Ranged<'a> {
         }
         let place = elements.as_mut_ptr().cast::<u8>().wrapping_sub(start * bytes);
         views[0] = View::contiguous(place, bytes, &self.shape);
-        let pass = Pass::new(self.plan, Layout::new(&self.shape, &mut views), place, Sink::Buffered);
+        let pass = MapPass::new(self.plan, MapLayout::new(&self.shape, &mut views), place, Sink::Buffered);
         // SAFETY: the range is within the shape. Its elements are borrowed here, and each block is
         // written after it was computed from them. The other inputs are borrowed by `self`.
         unsafe { pass.range(range) }

@@ -98,7 +98,7 @@ impl<T: RowElement> RowScan<'_, T> {
     /// The CPU has the instructions of `L`.
     #[inline(always)]
     unsafe fn scan<L: Lanes, const DIFFERENCES: bool, const LENGTHS: bool>(mut self) {
-        let checked = Checked::new(self.rows, self.dim, self.ids, self.count);
+        let checked = CheckedRows::new(self.rows, self.dim, self.ids, self.count);
         let far = SUMS * self.dim * size_of::<T>() > AHEAD_BYTES_MAX;
         for first in (0..self.count).step_by(SUMS) {
             let rows = checked.eight(first);
@@ -193,14 +193,14 @@ impl<T: RowElement> RowScan<'_, T> {
 
 /// Rows whose ids were checked once, so that pointers to them need no further check.
 #[derive(Clone, Copy)]
-struct Checked<'a, T> {
+struct CheckedRows<'a, T> {
     rows: &'a [T],
     dim: usize,
     ids: RowIds<'a>,
     count: usize,
 }
 
-impl<'a, T> Checked<'a, T> {
+impl<'a, T> CheckedRows<'a, T> {
     #[inline(always)]
     fn new(rows: &'a [T], dim: usize, ids: RowIds<'a>, count: usize) -> Self {
         let end = match ids {
@@ -208,7 +208,7 @@ impl<'a, T> Checked<'a, T> {
             RowIds::List(ids) => ids[..count].iter().max().map_or(0, |id| *id as usize + 1),
         };
         assert!(end * dim <= rows.len());
-        Checked { rows, dim, ids, count }
+        CheckedRows { rows, dim, ids, count }
     }
 
     /// Pointers to the eight rows from `first` on. After the last row, the last row is repeated.
@@ -317,7 +317,7 @@ impl<T: RowElement> Kernel for SquaredNorms<'_, T> {
 
     #[inline(always)]
     unsafe fn run<L: Lanes>(self) {
-        let checked = Checked::new(self.rows, self.dim, self.ids, self.out.len());
+        let checked = CheckedRows::new(self.rows, self.dim, self.ids, self.out.len());
         for first in (0..self.out.len()).step_by(SUMS) {
             let rows = checked.eight(first);
             // SAFETY: the rows hold `dim` elements; the caller guarantees the instructions.

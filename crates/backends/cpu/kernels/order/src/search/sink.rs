@@ -7,8 +7,8 @@
 //! while NaN is among the query's k best.
 
 use crate::scratch;
-use crate::topk::keep::Keeper;
-use crate::topk::order::{Rank, Ranked, f32_of_rank};
+use crate::topk::keep::SmallestKeys;
+use crate::topk::order::{Rank, RankedElement, f32_of_rank};
 
 pub(super) use panoply_core::op::compute::Metric;
 
@@ -81,7 +81,7 @@ impl<'a> RowIds<'a> {
 /// The k best rows so far of each query of a group, as one worker has found them.
 pub(super) struct Sink {
     metric: Metric,
-    keepers: Vec<Keeper<u64>>,
+    keepers: Vec<SmallestKeys<u64>>,
     bounds: Vec<f32>,
 }
 
@@ -91,7 +91,7 @@ impl Sink {
     pub(super) fn new(metric: Metric, k: usize, queries: usize, padded: usize, rows: usize) -> Sink {
         let mut bounds = scratch::filled(f32::INFINITY, padded.max(queries));
         bounds[..queries].fill(f32::NAN);
-        Sink { metric, keepers: (0..queries).map(|_| Keeper::new(k, rows)).collect(), bounds }
+        Sink { metric, keepers: (0..queries).map(|_| SmallestKeys::new(k, rows)).collect(), bounds }
     }
 
     /// The bound of each query. A closeness needs to be offered only if it exceeds the bound or
@@ -126,7 +126,7 @@ impl Sink {
 /// The k best rows of one query.
 pub(super) struct List<'a> {
     metric: Metric,
-    keeper: &'a mut Keeper<u64>,
+    keeper: &'a mut SmallestKeys<u64>,
 }
 
 impl List<'_> {

@@ -1,7 +1,7 @@
 //! Sorting of 8-bit and 16-bit elements by counting.
 
 use super::key::{SortKey, Word};
-use crate::parts::Parts;
+use crate::parts::DisjointSlice;
 use crate::scratch;
 use crate::team::Team;
 
@@ -15,7 +15,7 @@ pub(super) fn sort<T: SortKey>(team: &Team, input: &[T], descending: bool, out: 
     let tasks = if input.len() < 2 * GRAIN_ELEMENTS { 1 } else { team.threads() };
     let piece = input.len().div_ceil(tasks);
     let mut counts = scratch::zeroed::<usize>(tasks * values);
-    let shared = Parts::new(&mut counts);
+    let shared = DisjointSlice::new(&mut counts);
     team.run(tasks, &|task| {
         // SAFETY: every task has its own table.
         let counts = unsafe { shared.range(task * values..(task + 1) * values) };

@@ -8,7 +8,7 @@ use super::split::Splitter;
 use crate::simd::Simd;
 
 /// An element that can be sorted.
-pub trait SortKey: Element + super::Compiled {
+pub trait SortKey: Element + super::SortKernels {
     /// The unsigned word that represents the element.
     type Word: Word;
     /// Number of bits of the word that are used: 8, 16, 32 or 64.

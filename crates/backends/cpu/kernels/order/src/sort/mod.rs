@@ -27,12 +27,12 @@ use panoply_cpu_machine::compile_once;
 
 use crate::extents::Extents;
 use crate::lanes::{Kernel, Level, dispatch};
-use crate::parts::Parts;
+use crate::parts::DisjointSlice;
 use crate::scratch;
 use crate::simd::Simd;
 use crate::team::Team;
 pub use key::{SortKey, Word};
-use spread::Source;
+use spread::WordSource;
 
 /// Minimum elements of lines that are sorted by the whole team, one line after the other.
 pub const LONG_LINE_LEN: usize = 1 << 17;
@@ -63,7 +63,7 @@ pub fn arg_sort<T: SortKey>(simd: Simd, team: &Team, input: &[T], extents: Exten
 
 compile_once! {
     /// The sorting of an element type.
-    pub trait Compiled: SortKey {
+    pub trait SortKernels: SortKey {
         fn sort_lines(
             simd: Simd,
             team: &Team,
@@ -102,7 +102,7 @@ pub fn take_along<T: Element>(team: &Team, input: &[T], extents: Extents, positi
     assert_eq!(input.len(), positions.len());
     assert_eq!(input.len(), out.len());
     let Extents { axis, inner, .. } = extents;
-    let shared = Parts::new(out);
+    let shared = DisjointSlice::new(out);
     team.run_ranges(input.len() / inner.max(1), LONG_LINE_LEN.div_ceil(inner.max(1)), &|rows| {
         for row in rows {
             let slab = &input[row / axis * axis * inner..][..axis * inner];
@@ -132,7 +132,7 @@ fn for_each_line<T: Element, U: Element>(
     if input.is_empty() {
         return;
     }
-    let shared = Parts::new(out);
+    let shared = DisjointSlice::new(out);
     let tile_columns = if axis >= LONG_LINE_LEN { 1 } else { TILE_COLUMNS.min(inner) };
     let tiles = inner.div_ceil(tile_columns);
     let run_tile = |team: &Team, tile: usize, lines: &mut (Vec<T>, Vec<U>)| {
@@ -210,7 +210,7 @@ fn arg_sort_line<T: SortKey>(simd: Simd, team: &Team, line: &[T], descending: bo
     let source = Positions { simd, line, descending };
     let mut pairs = scratch::zeroed::<Pair<T>>(line.len());
     if line.len() >= LONG_LINE_LEN {
-        let shared = Parts::new(out);
+        let shared = DisjointSlice::new(out);
         spread::sort(simd, team, &source, &mut pairs, &|start, pairs| {
             // SAFETY: the sorted parts do not overlap.
             let out = unsafe { shared.range(start..start + pairs.len()) };
@@ -230,7 +230,7 @@ struct Keys<'a, T> {
     descending: bool,
 }
 
-impl<T: SortKey> Source<T::Word> for Keys<'_, T> {
+impl<T: SortKey> WordSource<T::Word> for Keys<'_, T> {
     fn fill(&self, start: usize, words: &mut [T::Word]) {
         let line = &self.line[start..start + words.len()];
         dispatch(self.simd, Encode { line, descending: self.descending, words });
@@ -244,7 +244,7 @@ struct Positions<'a, T> {
     descending: bool,
 }
 
-impl<T: SortKey> Source<<T::Word as Word>::Pair> for Positions<'_, T> {
+impl<T: SortKey> WordSource<<T::Word as Word>::Pair> for Positions<'_, T> {
     fn fill(&self, start: usize, pairs: &mut [<T::Word as Word>::Pair]) {
         let line = &self.line[start..start + pairs.len()];
         dispatch(self.simd, EncodePairs { line, start, descending: self.descending, pairs });

@@ -7,7 +7,7 @@
 
 use super::key::Word;
 use super::spread::{BLOCK_WORDS, SourceOf, counts_to_starts, sorted_sample};
-use crate::parts::Parts;
+use crate::parts::DisjointSlice;
 use crate::scratch;
 use crate::simd::Simd;
 use crate::team::Team;
@@ -55,7 +55,7 @@ pub(super) fn sort<W: Word>(
     let range = |chunk: usize| len.min(chunk * chunk_len)..len.min((chunk + 1) * chunk_len);
 
     let mut counts = scratch::filled([0_usize; BUCKETS], chunks);
-    let shared_counts = Parts::new(&mut counts);
+    let shared_counts = DisjointSlice::new(&mut counts);
     team.run(chunks, &|chunk| {
         let mut below = [0; PIVOTS];
         for_each_block(source, range(chunk), |words| {
@@ -73,7 +73,7 @@ pub(super) fn sort<W: Word>(
     let mut sizes = scratch::reserved(chunks);
     sizes.extend_from_slice(&counts);
     let starts = counts_to_starts(&mut counts);
-    let shared_words = Parts::new(words);
+    let shared_words = DisjointSlice::new(words);
     team.run(chunks, &|chunk| {
         let mut places = counts[chunk];
         let ends = std::array::from_fn(|bucket| places[bucket] + sizes[chunk][bucket]);

@@ -8,7 +8,7 @@
 use super::key::Word;
 use super::split;
 use crate::lanes::{Kernel, Level, dispatch};
-use crate::parts::Parts;
+use crate::parts::DisjointSlice;
 use crate::scratch;
 use crate::simd::Simd;
 use crate::team::Team;
@@ -28,7 +28,7 @@ const STREAM_BYTES_MIN: usize = 16 << 20;
 pub(super) const BLOCK_WORDS: usize = 512;
 
 /// A source of words.
-pub(super) trait Source<W>: Sync {
+pub(super) trait WordSource<W>: Sync {
     /// Writes the words from position `start` on.
     fn fill(&self, start: usize, words: &mut [W]);
 }
@@ -54,7 +54,7 @@ pub(super) fn sort<W: Word>(
     let range = |chunk: usize| len.min(chunk * chunk_len)..len.min((chunk + 1) * chunk_len);
 
     let mut counts = scratch::filled([0_usize; BUCKETS], chunks);
-    let shared_counts = Parts::new(&mut counts);
+    let shared_counts = DisjointSlice::new(&mut counts);
     team.run(chunks, &|chunk| {
         // SAFETY: every task has its own chunk.
         let counts = unsafe { shared_counts.range(chunk..chunk + 1) };
@@ -62,10 +62,10 @@ pub(super) fn sort<W: Word>(
     });
 
     let starts = counts_to_starts(&mut counts);
-    let shared_words = Parts::new(words);
+    let shared_words = DisjointSlice::new(words);
     team.run(chunks, &|chunk| {
         let places = counts[chunk];
-        dispatch(simd, Place { source, range: range(chunk), buckets: &buckets, places, words: &shared_words });
+        dispatch(simd, BucketScatter { source, range: range(chunk), buckets: &buckets, places, words: &shared_words });
     });
 
     team.run(BUCKETS, &|bucket| {
@@ -77,9 +77,9 @@ pub(super) fn sort<W: Word>(
     });
 }
 
-/// A [`Source`] behind a reference.
-pub(super) trait SourceOf<W>: Source<W> {}
-impl<W, S: Source<W>> SourceOf<W> for S {}
+/// A [`WordSource`] behind a reference.
+pub(super) trait SourceOf<W>: WordSource<W> {}
+impl<W, S: WordSource<W>> SourceOf<W> for S {}
 
 /// Turns the counts for each chunk and bucket into the position of the chunk's first word in the
 /// bucket. Returns the start of each bucket, and the end.
@@ -186,19 +186,19 @@ impl<W: Word> Kernel for Count<'_, W> {
 /// Writes the words of a chunk to their buckets. Words are collected in one cache line for each
 /// bucket and written line by line: single words, scattered over this many positions, would each
 /// wait for memory.
-struct Place<'a, W> {
+struct BucketScatter<'a, W> {
     source: &'a dyn SourceOf<W>,
     range: std::ops::Range<usize>,
     buckets: &'a Buckets<W>,
     places: [usize; BUCKETS],
-    words: &'a Parts<'a, W>,
+    words: &'a DisjointSlice<'a, W>,
 }
 
 /// One cache line of each bucket, aligned to cache lines.
 #[repr(align(64))]
-struct Lines([[u8; LINE_BYTES]; BUCKETS]);
+struct BucketLines([[u8; LINE_BYTES]; BUCKETS]);
 
-impl<W: Word> Kernel for Place<'_, W> {
+impl<W: Word> Kernel for BucketScatter<'_, W> {
     type Output = ();
     #[inline(always)]
     fn run<L: Level>(self) {
@@ -210,7 +210,7 @@ impl<W: Word> Kernel for Place<'_, W> {
         let skew = start.addr() % LINE_BYTES / size_of::<W>();
         let first = self.places;
         let mut places = first;
-        let mut lines = Lines([[0; LINE_BYTES]; BUCKETS]);
+        let mut lines = BucketLines([[0; LINE_BYTES]; BUCKETS]);
         self.buckets.for_each(self.source, self.range.clone(), |word, bucket| {
             let place = places[bucket];
             let slot = (place + skew) % per_line;
@@ -238,10 +238,10 @@ impl<W: Word> Kernel for Place<'_, W> {
     }
 }
 
-impl<W: Word> Place<'_, W> {
+impl<W: Word> BucketScatter<'_, W> {
     /// Writes the collected words for `places`, which are on one line.
     #[inline(always)]
-    fn write_part(&self, lines: &Lines, bucket: usize, places: std::ops::Range<usize>, skew: usize) {
+    fn write_part(&self, lines: &BucketLines, bucket: usize, places: std::ops::Range<usize>, skew: usize) {
         let per_line = LINE_BYTES / size_of::<W>();
         let slot = (places.start + skew) % per_line;
         assert!(places.end <= self.words.len() && slot + places.len() <= per_line);

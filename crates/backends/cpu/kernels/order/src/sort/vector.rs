@@ -88,7 +88,7 @@ const FETCH_AHEAD_STEPS: usize = 4;
 unsafe fn partition<W: VectorWord, const UP_TO: bool>(words: &mut [W], pivot: W) -> usize {
     let step = STEP * W::LANES;
     let start = words.as_mut_ptr();
-    let mut split = Split::<W, UP_TO> { start, low: 0, high: words.len() };
+    let mut split = WritePositions::<W, UP_TO> { start, low: 0, high: words.len() };
     let (mut read, mut end) = (step, words.len() - step);
     // SAFETY: the first and last step are kept here, which leaves two steps of room. Each step is
     // read from the end with less room, so that both ends have at least one step of room before it
@@ -145,13 +145,13 @@ fn take_side(read: &mut usize, end: &mut usize, count: usize, front: usize) -> u
 }
 
 /// The write positions of the packed words: upwards from `low`, downwards from `high`.
-struct Split<W, const UP_TO: bool> {
+struct WritePositions<W, const UP_TO: bool> {
     start: *mut W,
     low: usize,
     high: usize,
 }
 
-impl<W: VectorWord, const UP_TO: bool> Split<W, UP_TO> {
+impl<W: VectorWord, const UP_TO: bool> WritePositions<W, UP_TO> {
     /// The lanes that belong to the front.
     #[inline(always)]
     unsafe fn side(vector: __m512i, pivots: __m512i) -> u16 {

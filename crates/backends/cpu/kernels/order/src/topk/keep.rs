@@ -5,25 +5,25 @@
 //! appended to a buffer of twice k, and the worse half is dropped when the buffer is full, which
 //! costs a few nanoseconds for a key for any k. The bound is lowered then.
 
-use super::order::Key;
+use super::order::CandidateKey;
 use crate::scratch;
 
 /// Maximum k for which a sorted list is faster than a buffer.
 const SORTED_K_MAX: usize = 32;
 
 /// Keeps the `k` smallest offered keys.
-pub struct Keeper<K> {
+pub struct SmallestKeys<K> {
     keys: Vec<K>,
     k: usize,
     bound: K,
 }
 
-impl<K: Key> Keeper<K> {
+impl<K: CandidateKey> SmallestKeys<K> {
     /// Creates a keeper of `k` keys and reserves its memory. `offers_max` is the maximum number of
     /// keys that can be offered.
-    pub fn new(k: usize, offers_max: usize) -> Keeper<K> {
+    pub fn new(k: usize, offers_max: usize) -> SmallestKeys<K> {
         let wanted = if k <= SORTED_K_MAX { k } else { k * 2 };
-        Keeper { keys: scratch::reserved(wanted.min(offers_max)), k, bound: K::WORST }
+        SmallestKeys { keys: scratch::reserved(wanted.min(offers_max)), k, bound: K::WORST }
     }
 
     /// The bound: a key can be kept only if it is smaller. The bound is initially `K::WORST` and
@@ -76,7 +76,7 @@ impl<K: Key> Keeper<K> {
     }
 
     /// Adds the keys that another keeper kept.
-    pub fn absorb(&mut self, other: &Keeper<K>) {
+    pub fn absorb(&mut self, other: &SmallestKeys<K>) {
         for key in &other.keys {
             self.offer(*key);
         }

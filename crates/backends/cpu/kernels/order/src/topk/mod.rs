@@ -1,8 +1,9 @@
 //! The k largest or smallest elements of each lane, in order.
 //!
 //! A lane is scanned in blocks. A block in which no element beats the k-th best so far costs only
-//! one vector comparison for each vector of elements. Elements that beat it go to a `Keeper`. The
-//! order is that of `order`: ties go to the smaller index, -0 equals +0, and NaN is larger than +∞.
+//! one vector comparison for each vector of elements. Elements that beat it go to a `SmallestKeys`.
+//! The order is that of `order`: ties go to the smaller index, -0 equals +0, and NaN is larger than
+//! +∞.
 
 pub mod keep;
 pub mod order;
@@ -13,9 +14,9 @@ use panoply_cpu_machine::compile_once;
 use crate::scratch;
 use crate::simd::Simd;
 use crate::team::Team;
-use keep::Keeper;
-pub use order::Ranked;
-use order::{Key, Rank};
+use keep::SmallestKeys;
+pub use order::RankedElement;
+use order::{CandidateKey, Rank};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -44,7 +45,7 @@ pub struct Lanes {
 ///
 /// # Panics
 /// If `k` is above the lane's length, or a slice does not have the length that the shape requires.
-pub fn top_k<T: Ranked>(
+pub fn top_k<T: RankedElement>(
     team: &Team,
     simd: Simd,
     input: &[T],
@@ -59,12 +60,12 @@ pub fn top_k<T: Ranked>(
 
 compile_once! {
     /// The selection of an element type.
-    pub trait Compiled: Ranked {
+    pub trait TopKKernels: RankedElement {
         fn choose(team: &Team, simd: Simd, input: &[Self], lanes: Lanes, k: usize, largest: bool, values: &mut [Self], indices: &mut [u32],) = choose;
     } for f32, f16, bf16, f64, i32, u32, i8, u8
 }
 
-fn choose<T: Ranked>(
+fn choose<T: RankedElement>(
     team: &Team,
     simd: Simd,
     input: &[T],
@@ -82,7 +83,7 @@ fn choose<T: Ranked>(
     if values.is_empty() {
         return;
     }
-    let job = Job { simd: simd.min(Simd::detect()), input, lanes, k, largest };
+    let job = TopKTask { simd: simd.min(Simd::detect()), input, lanes, k, largest };
     if inner > 1 {
         let mut found = scratch::zeroed(indices.len());
         job.gathered_lanes(team, &mut found);
@@ -102,7 +103,7 @@ fn choose<T: Ranked>(
     }
 }
 
-struct Job<'a, T> {
+struct TopKTask<'a, T> {
     simd: Simd,
     input: &'a [T],
     lanes: Lanes,
@@ -110,9 +111,9 @@ struct Job<'a, T> {
     largest: bool,
 }
 
-type KeyOf<T> = <<T as Ranked>::Rank as Rank>::Key;
+type KeyOf<T> = <<T as RankedElement>::Rank as Rank>::Key;
 
-impl<T: Ranked> Job<'_, T> {
+impl<T: RankedElement> TopKTask<'_, T> {
     /// Processes contiguous lanes, several lanes to a task.
     fn whole_lanes(&self, team: &Team, found: &mut [u32]) {
         let len = self.lanes.len;
@@ -120,7 +121,7 @@ impl<T: Ranked> Job<'_, T> {
         let jobs: Vec<_> = found.chunks_mut(task_lanes * self.k).map(Mutex::new).collect();
         team.run(jobs.len(), &|task| {
             let mut found = jobs[task].lock().unwrap_or_else(PoisonError::into_inner);
-            let mut keeper = Keeper::new(self.k, len);
+            let mut keeper = SmallestKeys::new(self.k, len);
             let lanes = self.input[task * task_lanes * len..].chunks_exact(len);
             for (lane, found) in lanes.zip(found.chunks_exact_mut(self.k)) {
                 keeper.clear();
@@ -134,9 +135,9 @@ impl<T: Ranked> Job<'_, T> {
     /// that it has claimed.
     fn split_lane(&self, team: &Team, lane: &[T], found: &mut [u32]) {
         let next = AtomicUsize::new(0);
-        let keepers: Vec<OnceLock<Keeper<KeyOf<T>>>> = (0..team.threads()).map(|_| OnceLock::new()).collect();
+        let keepers: Vec<OnceLock<SmallestKeys<KeyOf<T>>>> = (0..team.threads()).map(|_| OnceLock::new()).collect();
         team.run(keepers.len(), &|worker| {
-            let mut keeper = Keeper::new(self.k, lane.len());
+            let mut keeper = SmallestKeys::new(self.k, lane.len());
             loop {
                 let first = next.fetch_add(1, Ordering::Relaxed).saturating_mul(TASK_ELEMENTS_MIN);
                 if first >= lane.len() {
@@ -174,7 +175,7 @@ impl<T: Ranked> Job<'_, T> {
                     gathered[lane * len + index] = *value;
                 }
             }
-            let mut keeper = Keeper::new(self.k, len);
+            let mut keeper = SmallestKeys::new(self.k, len);
             for (lane, found) in gathered.chunks_exact(len).zip(found.chunks_exact_mut(self.k)) {
                 keeper.clear();
                 scan(self.simd, lane, 0, self.largest, &mut keeper);
@@ -203,13 +204,13 @@ impl<T: Ranked> Job<'_, T> {
     }
 }
 
-fn write_indices<T: Ranked>(keeper: &mut Keeper<KeyOf<T>>, found: &mut [u32]) {
+fn write_indices<T: RankedElement>(keeper: &mut SmallestKeys<KeyOf<T>>, found: &mut [u32]) {
     found.iter_mut().zip(keeper.finish()).for_each(|(index, key)| *index = T::Rank::index_of_key(*key));
 }
 
 /// Offers the elements of `lane` to `keeper`; the first element has the index `first`. Calls must
 /// be in ascending order of `first`.
-fn scan<T: Ranked>(simd: Simd, lane: &[T], first: usize, largest: bool, keeper: &mut Keeper<KeyOf<T>>) {
+fn scan<T: RankedElement>(simd: Simd, lane: &[T], first: usize, largest: bool, keeper: &mut SmallestKeys<KeyOf<T>>) {
     match simd {
         // SAFETY: `top_k` has lowered the level to one that the CPU has.
         #[cfg(target_arch = "x86_64")]
@@ -225,7 +226,7 @@ fn scan<T: Ranked>(simd: Simd, lane: &[T], first: usize, largest: bool, keeper: 
 /// The CPU has AVX-512 F, BW, DQ and VL.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2")]
-unsafe fn scan_avx512<T: Ranked>(lane: &[T], first: usize, largest: bool, keeper: &mut Keeper<KeyOf<T>>) {
+unsafe fn scan_avx512<T: RankedElement>(lane: &[T], first: usize, largest: bool, keeper: &mut SmallestKeys<KeyOf<T>>) {
     scan_either(lane, first, largest, keeper);
 }
 
@@ -233,17 +234,17 @@ unsafe fn scan_avx512<T: Ranked>(lane: &[T], first: usize, largest: bool, keeper
 /// The CPU has AVX2.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-unsafe fn scan_avx2<T: Ranked>(lane: &[T], first: usize, largest: bool, keeper: &mut Keeper<KeyOf<T>>) {
+unsafe fn scan_avx2<T: RankedElement>(lane: &[T], first: usize, largest: bool, keeper: &mut SmallestKeys<KeyOf<T>>) {
     scan_either(lane, first, largest, keeper);
 }
 
 #[inline(always)]
-fn scan_either<T: Ranked>(lane: &[T], first: usize, largest: bool, keeper: &mut Keeper<KeyOf<T>>) {
+fn scan_either<T: RankedElement>(lane: &[T], first: usize, largest: bool, keeper: &mut SmallestKeys<KeyOf<T>>) {
     if largest { scan_for::<T, true>(lane, first, keeper) } else { scan_for::<T, false>(lane, first, keeper) }
 }
 
 #[inline(always)]
-fn scan_for<T: Ranked, const LARGEST: bool>(lane: &[T], first: usize, keeper: &mut Keeper<KeyOf<T>>) {
+fn scan_for<T: RankedElement, const LARGEST: bool>(lane: &[T], first: usize, keeper: &mut SmallestKeys<KeyOf<T>>) {
     for (block, elements) in lane.chunks(BLOCK).enumerate() {
         let full = keeper.bound() < KeyOf::<T>::WORST;
         let bound = T::Rank::of_key(keeper.bound());
@@ -260,12 +261,12 @@ fn scan_for<T: Ranked, const LARGEST: bool>(lane: &[T], first: usize, keeper: &m
 }
 
 #[inline(always)]
-fn rank<T: Ranked, const LARGEST: bool>(element: T) -> T::Rank {
+fn rank<T: RankedElement, const LARGEST: bool>(element: T) -> T::Rank {
     if LARGEST { element.rank().reversed() } else { element.rank() }
 }
 
 #[inline(never)]
-fn offer<T: Ranked, const LARGEST: bool>(elements: &[T], first: usize, keeper: &mut Keeper<KeyOf<T>>) {
+fn offer<T: RankedElement, const LARGEST: bool>(elements: &[T], first: usize, keeper: &mut SmallestKeys<KeyOf<T>>) {
     for (index, element) in elements.iter().enumerate() {
         keeper.offer(rank::<T, LARGEST>(*element).key((first + index) as u32));
     }

@@ -10,7 +10,7 @@
 use panoply_core::dtype::{Element, bf16, f16};
 
 /// An element that has a rank: an unsigned integer that is smaller for smaller values.
-pub trait Ranked: Element + super::Compiled {
+pub trait RankedElement: Element + super::TopKKernels {
     /// The rank of a value.
     type Rank: Rank;
 
@@ -21,7 +21,7 @@ pub trait Ranked: Element + super::Compiled {
 /// An unsigned integer that can be joined with an index into a key.
 pub trait Rank: Copy + Ord + Default + Send + Sync {
     /// Rank and index in one integer.
-    type Key: Key;
+    type Key: CandidateKey;
 
     /// The rank in the opposite order.
     fn reversed(self) -> Self;
@@ -37,16 +37,16 @@ pub trait Rank: Copy + Ord + Default + Send + Sync {
 }
 
 /// An integer that orders candidates, the best first.
-pub trait Key: Copy + Ord + Send + Sync {
+pub trait CandidateKey: Copy + Ord + Send + Sync {
     /// A key that no better key exceeds; the bound while there are fewer than k candidates.
     const WORST: Self;
 }
 
-impl Key for u64 {
+impl CandidateKey for u64 {
     const WORST: u64 = u64::MAX;
 }
 
-impl Key for u128 {
+impl CandidateKey for u128 {
     const WORST: u128 = u128::MAX;
 }
 
@@ -84,7 +84,7 @@ ranks!(u8 => u64, u16 => u64, u32 => u64, u64 => u128);
 /// all NaNs too.
 macro_rules! float_rank {
     ($($float:ty, $rank:ty, $signed:ty, $infinity:expr);*) => {$(
-        impl Ranked for $float {
+        impl RankedElement for $float {
             type Rank = $rank;
 
             #[inline(always)]
@@ -109,7 +109,7 @@ float_rank!(
 
 macro_rules! integer_rank {
     ($($integer:ty, $rank:ty, $flip:expr);*) => {$(
-        impl Ranked for $integer {
+        impl RankedElement for $integer {
             type Rank = $rank;
 
             #[inline(always)]
@@ -122,8 +122,8 @@ macro_rules! integer_rank {
 
 integer_rank!(i32, u32, 1 << 31; u32, u32, 0; i8, u8, 1 << 7; u8, u8, 0);
 
-/// The `f32` whose rank is `rank`: the inverse of [`Ranked::rank`] up to the sign of zero and the
-/// payload of NaN.
+/// The `f32` whose rank is `rank`: the inverse of [`RankedElement::rank`] up to the sign of zero
+/// and the payload of NaN.
 #[inline(always)]
 pub fn f32_of_rank(rank: u32) -> f32 {
     if rank == u32::MAX {

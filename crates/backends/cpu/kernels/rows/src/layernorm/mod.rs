@@ -12,8 +12,8 @@ use panoply_cpu_machine::compile_once;
 
 use crate::extents::Extents;
 use crate::lanes::{Kernel, Level, dispatch};
-use crate::parts::Parts;
-use crate::reduce::{Real, Wide, row_total, wide_total};
+use crate::parts::DisjointSlice;
+use crate::reduce::{ComputeFloat, Real, row_total, wide_total};
 use crate::simd::Simd;
 use crate::team::Team;
 
@@ -36,12 +36,12 @@ pub struct Norm<'a, T> {
 }
 
 /// An element type that can be normalised: every float.
-pub trait Normal: Real<Wide: Arithmetic> + Compiled {}
-impl<T: Real<Wide: Arithmetic> + Compiled> Normal for T {}
+pub trait Normal: Real<Wide: Arithmetic> + LayerNormKernels {}
+impl<T: Real<Wide: Arithmetic> + LayerNormKernels> Normal for T {}
 
 /// The arithmetic that normalisation needs.
-pub trait Arithmetic: Wide + std::ops::Sub<Output = Self> + std::ops::Mul<Output = Self> {}
-impl<W: Wide + std::ops::Sub<Output = W> + std::ops::Mul<Output = W>> Arithmetic for W {}
+pub trait Arithmetic: ComputeFloat + std::ops::Sub<Output = Self> + std::ops::Mul<Output = Self> {}
+impl<W: ComputeFloat + std::ops::Sub<Output = W> + std::ops::Mul<Output = W>> Arithmetic for W {}
 
 /// Normalises every row of `len` elements. Weight and bias must have `len` elements if they are
 /// given.
@@ -51,7 +51,7 @@ pub fn layer_norm<T: Normal>(simd: Simd, team: &Team, input: &[T], len: usize, n
 
 compile_once! {
     /// The normalisation of an element type.
-    pub trait Compiled: Normal {
+    pub trait LayerNormKernels: Normal {
         fn normalise(simd: Simd, team: &Team, input: &[Self], len: usize, norm: Norm<'_, Self>, out: &mut [Self]) = normalise;
     } for f32, f16, bf16, f64
 }
@@ -64,23 +64,23 @@ fn normalise<T: Normal>(simd: Simd, team: &Team, input: &[T], len: usize, norm: 
     }
     let extents = Extents::rows(input.len() / len, len);
     assert_eq!(extents.elements(), input.len());
-    let shared = Parts::new(out);
+    let shared = DisjointSlice::new(out);
     team.run_ranges(extents.outer, GRAIN_ELEMENTS.div_ceil(len), &|rows| {
         let range = rows.start * len..rows.end * len;
         // SAFETY: the ranges of one job do not overlap.
         let out = unsafe { shared.range(range.clone()) };
-        dispatch(simd, Rows { input: &input[range], len, norm, out });
+        dispatch(simd, LayerNormRows { input: &input[range], len, norm, out });
     });
 }
 
-struct Rows<'a, T> {
+struct LayerNormRows<'a, T> {
     input: &'a [T],
     len: usize,
     norm: Norm<'a, T>,
     out: &'a mut [T],
 }
 
-impl<T: Normal> Kernel for Rows<'_, T> {
+impl<T: Normal> Kernel for LayerNormRows<'_, T> {
     type Output = ();
     #[inline(always)]
     fn run<L: Level>(self) {

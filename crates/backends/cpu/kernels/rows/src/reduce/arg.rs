@@ -4,11 +4,11 @@
 //! that improves on the best so far is read again to find the position. A column keeps its own key
 //! and index.
 
-use super::fold::{Greatest, Least, Ordered, Preference, is_nan};
+use super::fold::{Greatest, Least, OrderedElement, Preference, is_nan};
 use super::traverse::{ALONE_ELEMENTS_MAX, TILE_COLUMNS, max_of_row};
 use crate::extents::Extents;
 use crate::lanes::{Kernel, Level, dispatch};
-use crate::parts::Parts;
+use crate::parts::DisjointSlice;
 use crate::scratch;
 use crate::simd::Simd;
 use crate::team::Team;
@@ -19,16 +19,16 @@ const BLOCK_ELEMENTS: usize = 2048;
 const CHUNK_ELEMENTS: usize = 1 << 18;
 
 /// The index of the first greatest element.
-pub(super) fn arg_max<T: Ordered>(simd: Simd, team: &Team, input: &[T], extents: Extents, out: &mut [u32]) {
+pub(super) fn arg_max<T: OrderedElement>(simd: Simd, team: &Team, input: &[T], extents: Extents, out: &mut [u32]) {
     search::<T, Greatest>(simd, team, input, extents, out);
 }
 
 /// The index of the first least element.
-pub(super) fn arg_min<T: Ordered>(simd: Simd, team: &Team, input: &[T], extents: Extents, out: &mut [u32]) {
+pub(super) fn arg_min<T: OrderedElement>(simd: Simd, team: &Team, input: &[T], extents: Extents, out: &mut [u32]) {
     search::<T, Least>(simd, team, input, extents, out);
 }
 
-fn search<T: Ordered, P: Preference>(simd: Simd, team: &Team, input: &[T], extents: Extents, out: &mut [u32]) {
+fn search<T: OrderedElement, P: Preference>(simd: Simd, team: &Team, input: &[T], extents: Extents, out: &mut [u32]) {
     assert_eq!(input.len(), extents.elements());
     assert_eq!(out.len(), extents.lines());
     if input.is_empty() {
@@ -40,12 +40,18 @@ fn search<T: Ordered, P: Preference>(simd: Simd, team: &Team, input: &[T], exten
     }
 }
 
-fn search_rows<T: Ordered, P: Preference>(simd: Simd, team: &Team, input: &[T], extents: Extents, out: &mut [u32]) {
+fn search_rows<T: OrderedElement, P: Preference>(
+    simd: Simd,
+    team: &Team,
+    input: &[T],
+    extents: Extents,
+    out: &mut [u32],
+) {
     let len = extents.axis;
     let chunks = if len < 2 * CHUNK_ELEMENTS { 1 } else { len.div_ceil(CHUNK_ELEMENTS) };
     let chunk_len = if chunks == 1 { len } else { CHUNK_ELEMENTS };
     let mut found = scratch::filled((P::worst::<T>(), 0_u32), extents.outer * chunks);
-    let shared = Parts::new(&mut found);
+    let shared = DisjointSlice::new(&mut found);
     let grain = if input.len() <= ALONE_ELEMENTS_MAX { extents.outer } else { ALONE_ELEMENTS_MAX.div_ceil(chunk_len) };
     team.run_ranges(extents.outer * chunks, grain, &|tasks| {
         // SAFETY: the ranges of one job do not overlap.
@@ -68,7 +74,7 @@ struct SearchRow<'a, T, P> {
     preference: std::marker::PhantomData<P>,
 }
 
-impl<T: Ordered, P: Preference> Kernel for SearchRow<'_, T, P> {
+impl<T: OrderedElement, P: Preference> Kernel for SearchRow<'_, T, P> {
     type Output = (T::Key, usize);
     #[inline(always)]
     fn run<L: Level>(self) -> (T::Key, usize) {
@@ -89,13 +95,19 @@ impl<T: Ordered, P: Preference> Kernel for SearchRow<'_, T, P> {
     }
 }
 
-fn search_columns<T: Ordered, P: Preference>(simd: Simd, team: &Team, input: &[T], extents: Extents, out: &mut [u32]) {
+fn search_columns<T: OrderedElement, P: Preference>(
+    simd: Simd,
+    team: &Team,
+    input: &[T],
+    extents: Extents,
+    out: &mut [u32],
+) {
     let Extents { outer, axis, inner } = extents;
     let tiles = inner.div_ceil(TILE_COLUMNS);
     let chunk_rows = super::traverse::column_chunk_rows(extents);
     let chunks = axis.div_ceil(chunk_rows);
     let mut found = scratch::filled((P::worst::<T>(), 0_u32), outer * chunks * inner);
-    let shared = Parts::new(&mut found);
+    let shared = DisjointSlice::new(&mut found);
     let body = |task: usize| {
         let (tile, chunk, slab) = (task % tiles, task / tiles % chunks, task / tiles / chunks);
         let columns = tile * TILE_COLUMNS..inner.min((tile + 1) * TILE_COLUMNS);
@@ -120,7 +132,7 @@ fn search_columns<T: Ordered, P: Preference>(simd: Simd, team: &Team, input: &[T
 }
 
 /// Searches `rows` rows, `stride` elements apart, column by column.
-struct SearchColumns<'a, T: Ordered, P> {
+struct SearchColumns<'a, T: OrderedElement, P> {
     input: &'a [T],
     stride: usize,
     rows: usize,
@@ -128,7 +140,7 @@ struct SearchColumns<'a, T: Ordered, P> {
     preference: std::marker::PhantomData<P>,
 }
 
-impl<T: Ordered, P: Preference> Kernel for SearchColumns<'_, T, P> {
+impl<T: OrderedElement, P: Preference> Kernel for SearchColumns<'_, T, P> {
     type Output = ();
     #[inline(always)]
     fn run<L: Level>(self) {

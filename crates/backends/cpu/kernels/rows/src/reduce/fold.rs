@@ -33,7 +33,7 @@ pub trait Fold<T: Element>: Send + Sync {
 /// A float and the type in which it is computed.
 pub trait Real: Element {
     /// f32 for f32, f16 and bf16; f64 for f64.
-    type Wide: Wide;
+    type Wide: ComputeFloat;
     /// The same number in the type in which it is computed.
     fn widen(self) -> Self::Wide;
     /// The nearest element.
@@ -41,7 +41,7 @@ pub trait Real: Element {
 }
 
 /// A type in which floats are computed.
-pub trait Wide: Element + PartialOrd + std::ops::Add<Output = Self> {
+pub trait ComputeFloat: Element + PartialOrd + std::ops::Add<Output = Self> {
     /// Zero.
     const ZERO: Self;
     /// As an f64, exactly.
@@ -52,7 +52,7 @@ pub trait Wide: Element + PartialOrd + std::ops::Add<Output = Self> {
 
 macro_rules! wides {
     ($($wide:ty),*) => {$(
-        impl Wide for $wide {
+        impl ComputeFloat for $wide {
             const ZERO: Self = 0.0;
             #[inline(always)]
             fn to_f64(self) -> f64 {
@@ -119,7 +119,7 @@ impl<T: Real> Fold<T> for FloatSum {
 /// The sum of floats that are computed in their own type.
 pub struct WideSum;
 
-impl<W: Wide> Fold<W> for WideSum {
+impl<W: ComputeFloat> Fold<W> for WideSum {
     type Block = W;
     type Total = f64;
     type Output = W;
@@ -203,7 +203,7 @@ macro_rules! integer_folds {
 integer_folds!(i32, u32, i8, u8);
 
 /// An ordered element type, and the type of its comparison keys.
-pub trait Ordered: Element + super::Compiled {
+pub trait OrderedElement: Element + super::ExtremeKernels {
     /// A type that compares quickly in vectors and represents every element exactly.
     type Key: Copy + PartialOrd + Send + Sync;
     /// At or below every element.
@@ -218,7 +218,7 @@ pub trait Ordered: Element + super::Compiled {
 
 macro_rules! ordered {
     ($($element:ty => $key:ty, $lowest:expr, $highest:expr, $to:expr, $from:expr;)*) => {$(
-        impl Ordered for $element {
+        impl OrderedElement for $element {
             type Key = $key;
             const LOWEST: $key = $lowest;
             const HIGHEST: $key = $highest;
@@ -247,7 +247,7 @@ ordered! {
 /// The preference of a search among two keys.
 pub trait Preference: Send + Sync {
     /// A key that no key is worse than.
-    fn worst<T: Ordered>() -> T::Key;
+    fn worst<T: OrderedElement>() -> T::Key;
     /// Whether `candidate` is strictly better than `best`. Never true when either is NaN.
     fn better<K: PartialOrd>(candidate: K, best: K) -> bool;
 
@@ -277,7 +277,7 @@ pub struct Greatest;
 
 impl Preference for Greatest {
     #[inline(always)]
-    fn worst<T: Ordered>() -> T::Key {
+    fn worst<T: OrderedElement>() -> T::Key {
         T::LOWEST
     }
     #[inline(always)]
@@ -291,7 +291,7 @@ pub struct Least;
 
 impl Preference for Least {
     #[inline(always)]
-    fn worst<T: Ordered>() -> T::Key {
+    fn worst<T: OrderedElement>() -> T::Key {
         T::HIGHEST
     }
     #[inline(always)]
@@ -305,7 +305,7 @@ pub struct Extreme<P>(PhantomData<P>);
 
 macro_rules! extreme {
     ($preference:ty, $worst:ident) => {
-        impl<T: Ordered> Fold<T> for Extreme<$preference> {
+        impl<T: OrderedElement> Fold<T> for Extreme<$preference> {
             type Block = T::Key;
             type Total = T::Key;
             type Output = T;

@@ -22,8 +22,8 @@ use crate::simd::Simd;
 use crate::team::Team;
 use fold::{ExactMean, Extreme, FloatSum, WideSum, WrappingSum};
 
+pub use fold::{ComputeFloat, OrderedElement, Real};
 pub use fold::{Greatest, Least, Preference};
-pub use fold::{Ordered, Real, Wide};
 pub use traverse::max_of_row;
 
 /// Maximum additions in a lane before it is added to its f64 total.
@@ -44,30 +44,30 @@ pub trait Mean: Element {
 }
 
 /// Writes the greatest element along the axis to `out`. The axis must not be empty.
-pub fn max<T: Ordered>(simd: Simd, team: &Team, input: &[T], extents: Extents, out: &mut [T]) {
+pub fn max<T: OrderedElement>(simd: Simd, team: &Team, input: &[T], extents: Extents, out: &mut [T]) {
     T::greatest(simd, team, input, extents, out);
 }
 
 /// Writes the least element along the axis to `out`. The axis must not be empty.
-pub fn min<T: Ordered>(simd: Simd, team: &Team, input: &[T], extents: Extents, out: &mut [T]) {
+pub fn min<T: OrderedElement>(simd: Simd, team: &Team, input: &[T], extents: Extents, out: &mut [T]) {
     T::least(simd, team, input, extents, out);
 }
 
 /// Writes the index of the first greatest element (or first NaN) along the axis to `out`. The axis
 /// must not be empty and must have at most 2^32 elements.
-pub fn arg_max<T: Ordered>(simd: Simd, team: &Team, input: &[T], extents: Extents, out: &mut [u32]) {
+pub fn arg_max<T: OrderedElement>(simd: Simd, team: &Team, input: &[T], extents: Extents, out: &mut [u32]) {
     T::index_of_greatest(simd, team, input, extents, out);
 }
 
 /// Writes the index of the first least element (or first NaN) along the axis to `out`. The axis
 /// must not be empty and must have at most 2^32 elements.
-pub fn arg_min<T: Ordered>(simd: Simd, team: &Team, input: &[T], extents: Extents, out: &mut [u32]) {
+pub fn arg_min<T: OrderedElement>(simd: Simd, team: &Team, input: &[T], extents: Extents, out: &mut [u32]) {
     T::index_of_least(simd, team, input, extents, out);
 }
 
 compile_once! {
     /// The searches for extremes of an element type.
-    pub trait Compiled: Ordered {
+    pub trait ExtremeKernels: OrderedElement {
         fn greatest(simd: Simd, team: &Team, input: &[Self], extents: Extents, out: &mut [Self]) = extreme_max;
         fn least(simd: Simd, team: &Team, input: &[Self], extents: Extents, out: &mut [Self]) = extreme_min;
         fn index_of_greatest(simd: Simd, team: &Team, input: &[Self], extents: Extents, out: &mut [u32]) = arg::arg_max;
@@ -75,11 +75,11 @@ compile_once! {
     } for f32, f16, bf16, f64, i32, u32, i8, u8
 }
 
-fn extreme_max<T: Ordered>(simd: Simd, team: &Team, input: &[T], extents: Extents, out: &mut [T]) {
+fn extreme_max<T: OrderedElement>(simd: Simd, team: &Team, input: &[T], extents: Extents, out: &mut [T]) {
     traverse::reduce::<T, Extreme<Greatest>>(simd, team, input, extents, 1, out);
 }
 
-fn extreme_min<T: Ordered>(simd: Simd, team: &Team, input: &[T], extents: Extents, out: &mut [T]) {
+fn extreme_min<T: OrderedElement>(simd: Simd, team: &Team, input: &[T], extents: Extents, out: &mut [T]) {
     traverse::reduce::<T, Extreme<Least>>(simd, team, input, extents, 1, out);
 }
 
@@ -143,6 +143,6 @@ pub fn row_total<T: Real>(values: &[T]) -> f64 {
 
 /// The sum of values that are computed in their own type.
 #[inline(always)]
-pub fn wide_total<W: Wide>(values: &[W]) -> f64 {
+pub fn wide_total<W: ComputeFloat>(values: &[W]) -> f64 {
     traverse::fold_row::<W, WideSum>(values)
 }

@@ -6,10 +6,10 @@
 use panoply_core::dtype::Element;
 
 use super::BLOCK_STEPS;
-use super::fold::{Fold, Ordered, Preference};
+use super::fold::{Fold, OrderedElement, Preference};
 use crate::extents::Extents;
 use crate::lanes::{Kernel, Level, dispatch};
-use crate::parts::Parts;
+use crate::parts::DisjointSlice;
 use crate::scratch;
 use crate::simd::Simd;
 use crate::team::Team;
@@ -62,7 +62,7 @@ fn reduce_rows<T: Element, F: Fold<T>>(
 ) {
     let len = extents.axis;
     if len < 2 * CHUNK_ELEMENTS {
-        let shared = Parts::new(out);
+        let shared = DisjointSlice::new(out);
         let grain = if input.len() <= ALONE_ELEMENTS_MAX { extents.outer } else { ALONE_ELEMENTS_MAX.div_ceil(len) };
         team.run_ranges(extents.outer, grain, &|rows| {
             // SAFETY: the ranges of one job do not overlap.
@@ -71,7 +71,7 @@ fn reduce_rows<T: Element, F: Fold<T>>(
                 let mut totals = [F::NOTHING; TOTALS];
                 let totals = &mut totals[..out.len()];
                 let input = &input[rows * len..(rows + out.len()) * len];
-                dispatch(simd, Rows::<T, F> { input, len, totals });
+                dispatch(simd, FoldRows::<T, F> { input, len, totals });
                 out.iter_mut().zip(totals).for_each(|(out, total)| *out = F::finish(*total, divisor));
             }
         });
@@ -79,14 +79,14 @@ fn reduce_rows<T: Element, F: Fold<T>>(
     }
     let chunks = len.div_ceil(CHUNK_ELEMENTS);
     let mut totals = scratch::filled(F::NOTHING, extents.outer * chunks);
-    let shared = Parts::new(&mut totals);
+    let shared = DisjointSlice::new(&mut totals);
     team.run(extents.outer * chunks, &|task| {
         let row = &input[task / chunks * len..][..len];
         let start = task % chunks * CHUNK_ELEMENTS;
         let chunk = &row[start..len.min(start + CHUNK_ELEMENTS)];
         // SAFETY: every task has its own index.
         let totals = unsafe { shared.range(task..task + 1) };
-        dispatch(simd, Rows::<T, F> { input: chunk, len: chunk.len(), totals });
+        dispatch(simd, FoldRows::<T, F> { input: chunk, len: chunk.len(), totals });
     });
     for (out, totals) in out.iter_mut().zip(totals.chunks_exact(chunks)) {
         let total = totals.iter().copied().reduce(F::join).unwrap_or(F::NOTHING);
@@ -107,7 +107,7 @@ fn reduce_columns<T: Element, F: Fold<T>>(
     let chunk_rows = column_chunk_rows(extents);
     let chunks = axis.div_ceil(chunk_rows);
     let mut totals = scratch::filled(F::NOTHING, if chunks > 1 { outer * chunks * inner } else { 0 });
-    let (shared_out, shared_totals) = (Parts::new(out), Parts::new(&mut totals));
+    let (shared_out, shared_totals) = (DisjointSlice::new(out), DisjointSlice::new(&mut totals));
     let body = |task: usize| {
         let (tile, chunk, slab) = (task % tiles, task / tiles % chunks, task / tiles / chunks);
         let columns = tile * TILE_COLUMNS..inner.min((tile + 1) * TILE_COLUMNS);
@@ -149,13 +149,13 @@ pub(super) fn column_chunk_rows(extents: Extents) -> usize {
 }
 
 /// The totals of rows of `len` elements.
-struct Rows<'a, T: Element, F: Fold<T>> {
+struct FoldRows<'a, T: Element, F: Fold<T>> {
     input: &'a [T],
     len: usize,
     totals: &'a mut [F::Total],
 }
 
-impl<T: Element, F: Fold<T>> Kernel for Rows<'_, T, F> {
+impl<T: Element, F: Fold<T>> Kernel for FoldRows<'_, T, F> {
     type Output = ();
     #[inline(always)]
     fn run<L: Level>(self) {
@@ -222,7 +222,7 @@ fn join_lanes<T: Element, F: Fold<T>>(totals: &mut [F::Total]) -> F::Total {
 
 /// The greatest or least key of a row, or NaN.
 #[inline(always)]
-pub fn max_of_row<T: Ordered, P: Preference>(row: &[T]) -> T::Key {
+pub fn max_of_row<T: OrderedElement, P: Preference>(row: &[T]) -> T::Key {
     let mut lanes = [P::worst::<T>(); LANES];
     let (steps, rest) = row.as_chunks::<LANES>();
     let (fours, singles) = steps.as_chunks::<4>();

@@ -6,7 +6,7 @@ use super::Direction;
 use super::operator::Operator;
 use crate::extents::Extents;
 use crate::lanes::{Kernel, Level, dispatch};
-use crate::parts::Parts;
+use crate::parts::DisjointSlice;
 use crate::simd::Simd;
 use crate::team::Team;
 
@@ -25,7 +25,7 @@ pub(super) fn scan<T: Element, O: Operator<T>>(
 ) {
     let Extents { outer, axis, inner } = extents;
     let tiles = inner.div_ceil(TILE_COLUMNS);
-    let shared = Parts::new(out);
+    let shared = DisjointSlice::new(out);
     let grain = GRAIN_ELEMENTS.div_ceil(axis * inner.min(TILE_COLUMNS));
     team.run_ranges(outer * tiles, grain, &|tasks| {
         for task in tasks {
@@ -41,7 +41,7 @@ pub(super) fn scan<T: Element, O: Operator<T>>(
 
 struct Tile<'a, T: Element, O> {
     input: &'a [T],
-    out: &'a Parts<'a, T>,
+    out: &'a DisjointSlice<'a, T>,
     start: usize,
     width: usize,
     extents: Extents,

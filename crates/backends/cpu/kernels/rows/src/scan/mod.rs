@@ -51,7 +51,7 @@ pub trait Scannable: Element {
     fn scan_min(simd: Simd, team: &Team, input: &[Self], extents: Extents, direction: Direction, out: &mut [Self]);
 }
 
-// Not for every `T: Ordered`: implementations for types are compiled here, once.
+// Not for every `T: OrderedElement`: implementations for types are compiled here, once.
 macro_rules! scannable {
     ($($element:ty),*) => {$(
         impl Scannable for $element {

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use half::{bf16, f16};
 use panoply_core::dtype::Element;
 
-use crate::reduce::{Greatest, Least, Ordered, Preference, Real, Wide};
+use crate::reduce::{ComputeFloat, Greatest, Least, OrderedElement, Preference, Real};
 
 /// An operator that is accumulated along an axis of `T`. Elements are accumulated as `Local`s
 /// inside a block; the `Carry` is the value of all earlier blocks.
@@ -151,7 +151,7 @@ integer_operators! {
 
 macro_rules! extremes {
     ($preference:ty, $worst:ident) => {
-        impl<T: Ordered> Operator<T> for RunningExtreme<$preference> {
+        impl<T: OrderedElement> Operator<T> for RunningExtreme<$preference> {
             type Local = T::Key;
             type Carry = T::Key;
             const IDENTITY: T::Key = T::$worst;

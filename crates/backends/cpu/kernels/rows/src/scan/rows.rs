@@ -10,7 +10,7 @@ use panoply_core::dtype::Element;
 use super::operator::Operator;
 use super::{BLOCK, Direction};
 use crate::extents::Extents;
-use crate::parts::Parts;
+use crate::parts::DisjointSlice;
 use crate::simd::Simd;
 use crate::team::Team;
 
@@ -37,7 +37,7 @@ pub(super) fn scan<T: Element, O: Operator<T>>(
         }
         return;
     }
-    let shared = Parts::new(out);
+    let shared = DisjointSlice::new(out);
     team.run_ranges(extents.outer, CHUNK_ELEMENTS.div_ceil(len), &|rows| {
         for row in rows {
             let range = row * len..(row + 1) * len;
@@ -66,7 +66,7 @@ fn scan_row<T: Element, O: Operator<T>>(simd: Simd, row: &[T], direction: Direct
 fn scan_long_row<T: Element, O: Operator<T>>(simd: Simd, team: &Team, row: &[T], direction: Direction, out: &mut [T]) {
     let chunks = row.len().div_ceil(CHUNK_ELEMENTS);
     let mut befores = vec![O::NOTHING; chunks];
-    let shared = Parts::new(&mut befores);
+    let shared = DisjointSlice::new(&mut befores);
     team.run(chunks, &|chunk| {
         let part = &row[chunk_range(chunk, row.len(), direction)];
         // SAFETY: every task has its own chunk.
@@ -78,7 +78,7 @@ fn scan_long_row<T: Element, O: Operator<T>>(simd: Simd, team: &Team, row: &[T],
         let after = O::merge(before, *total);
         *total = std::mem::replace(&mut before, after);
     }
-    let shared = Parts::new(out);
+    let shared = DisjointSlice::new(out);
     team.run(chunks, &|chunk| {
         let range = chunk_range(chunk, row.len(), direction);
         // SAFETY: every task has its own chunk.

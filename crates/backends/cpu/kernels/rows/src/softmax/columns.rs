@@ -4,8 +4,8 @@
 use super::{GRAIN_ELEMENTS, Soft};
 use crate::extents::Extents;
 use crate::lanes::{Kernel, Level, dispatch};
-use crate::parts::Parts;
-use crate::reduce::{Greatest, Ordered, Preference, Wide};
+use crate::parts::DisjointSlice;
+use crate::reduce::{ComputeFloat, Greatest, OrderedElement, Preference};
 use crate::simd::Simd;
 use crate::team::Team;
 
@@ -17,7 +17,7 @@ const TILE_COLUMNS: usize = 128;
 pub(super) fn softmax<T: Soft>(simd: Simd, team: &Team, input: &[T], extents: Extents, log: bool, out: &mut [T]) {
     let Extents { outer, axis, inner } = extents;
     let tiles = inner.div_ceil(TILE_COLUMNS);
-    let shared = Parts::new(out);
+    let shared = DisjointSlice::new(out);
     let grain = GRAIN_ELEMENTS.div_ceil(axis * inner.min(TILE_COLUMNS));
     team.run_ranges(outer * tiles, grain, &|tasks| {
         for task in tasks {
@@ -31,7 +31,7 @@ pub(super) fn softmax<T: Soft>(simd: Simd, team: &Team, input: &[T], extents: Ex
 
 struct Tile<'a, T> {
     input: &'a [T],
-    out: &'a Parts<'a, T>,
+    out: &'a DisjointSlice<'a, T>,
     start: usize,
     width: usize,
     extents: Extents,
@@ -44,7 +44,7 @@ impl<T: Soft> Kernel for Tile<'_, T> {
     fn run<L: Level>(self) {
         let Tile { input, width, .. } = self;
         let places = (0..self.extents.axis).map(|row| self.start + row * self.extents.inner);
-        let mut max = [<T as Ordered>::LOWEST; TILE_COLUMNS];
+        let mut max = [<T as OrderedElement>::LOWEST; TILE_COLUMNS];
         for place in places.clone() {
             for (max, element) in max.iter_mut().zip(&input[place..place + width]) {
                 *max = Greatest::keep(*max, element.widen());

@@ -2,10 +2,10 @@
 //! vectorise.
 
 use crate::lanes::{Level, mul_add, mul_add_f64};
-use crate::reduce::Wide;
+use crate::reduce::ComputeFloat;
 
 /// A type in which exponentials are computed.
-pub trait Exponential: Wide + std::ops::Sub<Output = Self> + std::ops::Mul<Output = Self> {
+pub trait Exponential: ComputeFloat + std::ops::Sub<Output = Self> + std::ops::Mul<Output = Self> {
     /// `e^self` to within two units in the last place; zero if the result would be subnormal; NaN
     /// for NaN. `self` must not be above zero.
     fn exp<L: Level>(self) -> Self;

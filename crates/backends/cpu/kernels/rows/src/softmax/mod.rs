@@ -13,8 +13,8 @@ use panoply_cpu_machine::compile_once;
 
 use crate::extents::Extents;
 use crate::lanes::{Kernel, Level, dispatch};
-use crate::parts::Parts;
-use crate::reduce::{self, Greatest, Ordered, Real, Wide, max_of_row, wide_total};
+use crate::parts::DisjointSlice;
+use crate::reduce::{self, ComputeFloat, Greatest, OrderedElement, Real, max_of_row, wide_total};
 use crate::simd::Simd;
 use crate::team::Team;
 pub use exponential::Exponential;
@@ -27,8 +27,8 @@ const GRAIN_ELEMENTS: usize = 1 << 14;
 const LONG_ROW_LEN: usize = 1 << 17;
 
 /// An element type with a softmax: every float.
-pub trait Soft: Real<Wide: Exponential> + Ordered<Key = <Self as Real>::Wide> + Compiled {}
-impl<T: Real<Wide: Exponential> + Ordered<Key = <T as Real>::Wide> + Compiled> Soft for T {}
+pub trait Soft: Real<Wide: Exponential> + OrderedElement<Key = <Self as Real>::Wide> + SoftmaxKernels {}
+impl<T: Real<Wide: Exponential> + OrderedElement<Key = <T as Real>::Wide> + SoftmaxKernels> Soft for T {}
 
 /// Writes the softmax along the axis, or its logarithm.
 pub fn softmax<T: Soft>(simd: Simd, team: &Team, input: &[T], extents: Extents, log: bool, out: &mut [T]) {
@@ -37,7 +37,7 @@ pub fn softmax<T: Soft>(simd: Simd, team: &Team, input: &[T], extents: Extents, 
 
 compile_once! {
     /// The softmax of an element type.
-    pub trait Compiled: Soft {
+    pub trait SoftmaxKernels: Soft {
         fn soften(simd: Simd, team: &Team, input: &[Self], extents: Extents, log: bool, out: &mut [Self]) = soften;
     } for f32, f16, bf16, f64
 }
@@ -58,12 +58,12 @@ fn soften<T: Soft>(simd: Simd, team: &Team, input: &[T], extents: Extents, log: 
         }
         return;
     }
-    let shared = Parts::new(out);
+    let shared = DisjointSlice::new(out);
     team.run_ranges(extents.outer, GRAIN_ELEMENTS.div_ceil(len), &|rows| {
         let range = rows.start * len..rows.end * len;
         // SAFETY: the ranges of one job do not overlap.
         let out = unsafe { shared.range(range.clone()) };
-        dispatch(simd, Rows { input: &input[range], len, log, out });
+        dispatch(simd, SoftmaxRows { input: &input[range], len, log, out });
     });
 }
 
@@ -75,14 +75,14 @@ fn long_row<T: Soft>(simd: Simd, team: &Team, row: &[T], log: bool, out: &mut [T
     let chunks = row.len().div_ceil(GRAIN_ELEMENTS);
     let range = |chunk: usize| chunk * GRAIN_ELEMENTS..row.len().min((chunk + 1) * GRAIN_ELEMENTS);
     let mut totals = vec![0.0; chunks];
-    let shared = Parts::new(&mut totals);
+    let shared = DisjointSlice::new(&mut totals);
     team.run(chunks, &|chunk| {
         // SAFETY: every task has its own chunk.
         let total = unsafe { shared.range(chunk..chunk + 1) };
         total[0] = dispatch(simd, Total { row: &row[range(chunk)], max });
     });
     let total: f64 = totals.iter().sum();
-    let shared = Parts::new(out);
+    let shared = DisjointSlice::new(out);
     team.run(chunks, &|chunk| {
         // SAFETY: every task has its own chunk.
         let out = unsafe { shared.range(range(chunk)) };
@@ -91,14 +91,14 @@ fn long_row<T: Soft>(simd: Simd, team: &Team, row: &[T], log: bool, out: &mut [T
 }
 
 /// Whole rows, one after the other.
-struct Rows<'a, T> {
+struct SoftmaxRows<'a, T> {
     input: &'a [T],
     len: usize,
     log: bool,
     out: &'a mut [T],
 }
 
-impl<T: Soft> Kernel for Rows<'_, T> {
+impl<T: Soft> Kernel for SoftmaxRows<'_, T> {
     type Output = ();
     #[inline(always)]
     fn run<L: Level>(self) {

@@ -11,7 +11,7 @@ use super::{LANES, TILE, settle};
 const WIDTH: usize = 8;
 const HALVES: usize = LANES / WIDTH;
 
-type Row = [__m512d; HALVES];
+type VectorRow = [__m512d; HALVES];
 type LaneState = [[f64; LANES]; 2];
 
 /// Filters whole tiles of lines with consecutive samples. Returns the number of samples of each
@@ -71,18 +71,18 @@ fn bring_near(begins: &[usize; LANES], input: &[f32], output: Option<&[f32]>) {
 }
 
 /// A section with its weights in every lane, and its state.
-struct Running {
+struct WideSection {
     b: [__m512d; 3],
     a: [__m512d; 2],
-    first: Row,
-    second: Row,
+    first: VectorRow,
+    second: VectorRow,
 }
 
-impl Running {
+impl WideSection {
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-    fn new(section: &Biquad, state: &LaneState) -> Running {
-        let mut running = Running {
+    fn new(section: &Biquad, state: &LaneState) -> WideSection {
+        let mut running = WideSection {
             b: [_mm512_setzero_pd(); 3],
             a: [_mm512_setzero_pd(); 2],
             first: load_row(&state[0]),
@@ -95,7 +95,7 @@ impl Running {
 
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-    fn next(&mut self, row: Row) -> Row {
+    fn next(&mut self, row: VectorRow) -> VectorRow {
         let mut out = row;
         for half in 0..HALVES {
             let sample = row[half];
@@ -118,7 +118,7 @@ impl Running {
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 fn one_section(section: &Biquad, tile: &mut [[f64; LANES]; TILE], state: &mut LaneState) {
-    let mut running = Running::new(section, state);
+    let mut running = WideSection::new(section, state);
     for row in tile {
         store_row(row, running.next(load_row(row)));
     }
@@ -127,7 +127,7 @@ fn one_section(section: &Biquad, tile: &mut [[f64; LANES]; TILE], state: &mut La
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 fn two_sections(sections: &[Biquad; 2], tile: &mut [[f64; LANES]; TILE], states: &mut [LaneState; 2]) {
-    let (mut one, mut two) = (Running::new(&sections[0], &states[0]), Running::new(&sections[1], &states[1]));
+    let (mut one, mut two) = (WideSection::new(&sections[0], &states[0]), WideSection::new(&sections[1], &states[1]));
     let mut between = one.next(load_row(&tile[0]));
     for at in 1..TILE {
         let next = one.next(load_row(&tile[at]));
@@ -141,14 +141,14 @@ fn two_sections(sections: &[Biquad; 2], tile: &mut [[f64; LANES]; TILE], states:
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn load_row(row: &[f64; LANES]) -> Row {
+fn load_row(row: &[f64; LANES]) -> VectorRow {
     // SAFETY: the row is two vectors.
     unsafe { [_mm512_loadu_pd(row.as_ptr()), _mm512_loadu_pd(row.as_ptr().add(WIDTH))] }
 }
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn store_row(row: &mut [f64; LANES], values: Row) {
+fn store_row(row: &mut [f64; LANES], values: VectorRow) {
     // SAFETY: the row has room for two vectors.
     unsafe {
         _mm512_storeu_pd(row.as_mut_ptr(), values[0]);

@@ -20,18 +20,18 @@ const BELIEF_MAX: f32 = 1e6;
 /// A number for each lane, in a cache line of its own.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C, align(64))]
-pub(super) struct Line([f32; LANES]);
+pub(super) struct LaneNumbers([f32; LANES]);
 
-impl Line {
-    pub(super) const ZERO: Line = Line([0.0; LANES]);
+impl LaneNumbers {
+    pub(super) const ZERO: LaneNumbers = LaneNumbers([0.0; LANES]);
 }
 
 /// The memory of a decoder: the belief about each bit, its sign in each word, and the last message
 /// of each check to each of its bits.
-pub(super) struct Room {
-    pub(super) beliefs: Vec<Line>,
+pub(super) struct DecoderMemory {
+    pub(super) beliefs: Vec<LaneNumbers>,
     pub(super) signs: Vec<u16>,
-    pub(super) messages: Vec<Line>,
+    pub(super) messages: Vec<LaneNumbers>,
 }
 
 /// The bits of checks, one check after the other, and the index at which each check begins. For
@@ -43,7 +43,7 @@ pub(super) struct Checks<'a> {
 }
 
 /// The input, the output and the tables of a decoding.
-pub(super) struct Job<'a> {
+pub(super) struct LdpcTask<'a> {
     pub(super) checks: Checks<'a>,
     /// The same checks in pairs without a common bit.
     pub(super) pairs: Checks<'a>,
@@ -53,7 +53,7 @@ pub(super) struct Job<'a> {
     pub(super) spare: usize,
     pub(super) sent: std::ops::Range<usize>,
     pub(super) data_bits: usize,
-    pub(super) room: &'a mut Room,
+    pub(super) room: &'a mut DecoderMemory,
     pub(super) likelihoods: &'a [f32],
     pub(super) iterations: usize,
     pub(super) data: &'a mut [u8],
@@ -61,13 +61,13 @@ pub(super) struct Job<'a> {
 }
 
 /// Decodes up to [`LANES`] words.
-pub(super) fn decode_many(level: Level, job: Job<'_>) {
+pub(super) fn decode_many(level: Level, job: LdpcTask<'_>) {
     let table = job.checks;
     decode(level, job, table, &many::STEPS);
 }
 
 /// Decodes up to [`FEW`] words.
-pub(super) fn decode_few(level: Level, job: Job<'_>) {
+pub(super) fn decode_few(level: Level, job: LdpcTask<'_>) {
     let table = job.pairs;
     decode(level, job, table, &few::STEPS);
 }
@@ -80,8 +80,8 @@ struct Steps<const WORDS: usize> {
     receive: fn(Level, &[f32], usize, &mut [[f32; WORDS]]),
     find_wrong: FindWrong<WORDS>,
     take: fn(Level, &[[f32; WORDS]], u32, &mut [u8]),
-    update_first: fn(Level, Checks<'_>, &mut [[f32; WORDS]], &mut [Line]),
-    update: fn(Level, Checks<'_>, &mut [[f32; WORDS]], &mut [Line]),
+    update_first: fn(Level, Checks<'_>, &mut [[f32; WORDS]], &mut [LaneNumbers]),
+    update: fn(Level, Checks<'_>, &mut [[f32; WORDS]], &mut [LaneNumbers]),
 }
 
 /// The steps for a number of words in parallel, with as many checks at a time as fill the lanes.
@@ -102,19 +102,19 @@ macro_rules! steps {
                 fn take(beliefs: &[[f32; $words]], taken: u32, data: &mut [u8]) = take_body
             }
             leveled! {
-                fn update_first(table: Checks<'_>, beliefs: &mut [[f32; $words]], messages: &mut [Line]) = first_body
+                fn update_first(table: Checks<'_>, beliefs: &mut [[f32; $words]], messages: &mut [LaneNumbers]) = first_body
             }
             leveled! {
-                fn update(table: Checks<'_>, beliefs: &mut [[f32; $words]], messages: &mut [Line]) = update_body
+                fn update(table: Checks<'_>, beliefs: &mut [[f32; $words]], messages: &mut [LaneNumbers]) = update_body
             }
 
             #[inline(always)]
-            fn first_body<const FMA: bool>(table: Checks<'_>, beliefs: &mut [[f32; $words]], messages: &mut [Line]) {
+            fn first_body<const FMA: bool>(table: Checks<'_>, beliefs: &mut [[f32; $words]], messages: &mut [LaneNumbers]) {
                 checks_say::<true, $words, $together>(table, beliefs, messages);
             }
 
             #[inline(always)]
-            fn update_body<const FMA: bool>(table: Checks<'_>, beliefs: &mut [[f32; $words]], messages: &mut [Line]) {
+            fn update_body<const FMA: bool>(table: Checks<'_>, beliefs: &mut [[f32; $words]], messages: &mut [LaneNumbers]) {
                 checks_say::<false, $words, $together>(table, beliefs, messages);
             }
 
@@ -144,8 +144,8 @@ steps!(many, LANES, 1);
 steps!(few, FEW, 2);
 
 /// Takes the data of each word when all its checks hold, or when no iterations are left.
-fn decode<const WORDS: usize>(level: Level, job: Job<'_>, table: Checks<'_>, steps: &Steps<WORDS>) {
-    let beliefs = bytemuck::cast_slice_mut::<Line, f32>(&mut job.room.beliefs).as_chunks_mut::<WORDS>().0;
+fn decode<const WORDS: usize>(level: Level, job: LdpcTask<'_>, table: Checks<'_>, steps: &Steps<WORDS>) {
+    let beliefs = bytemuck::cast_slice_mut::<LaneNumbers, f32>(&mut job.room.beliefs).as_chunks_mut::<WORDS>().0;
     let beliefs = &mut beliefs[..job.word_bits + job.spare];
     let (messages, signs) = (&mut job.room.messages[..], &mut job.room.signs[..job.word_bits]);
     beliefs[..job.sent.start].fill([0.0; WORDS]);
@@ -284,7 +284,7 @@ fn vector_signs(eight: &[f32; 8]) -> (u8, u8) {
 fn checks_say<const FIRST: bool, const WORDS: usize, const TOGETHER: usize>(
     table: Checks<'_>,
     beliefs: &mut [[f32; WORDS]],
-    messages: &mut [Line],
+    messages: &mut [LaneNumbers],
 ) {
     const SIGN: u32 = 1 << 31;
     let all = table.bits.as_chunks::<TOGETHER>().0;

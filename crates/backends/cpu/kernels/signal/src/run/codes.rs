@@ -15,7 +15,7 @@ use crate::erasure::{Weights, survivors};
 use crate::reed_solomon::BeyondRepair;
 use crate::threads::{for_each_piece, share};
 use crate::viterbi::frame::{Branches, Cost, Frame};
-use crate::viterbi::{Trellis, Work};
+use crate::viterbi::{Trellis, ViterbiMemory};
 
 /// The least number of bytes in one turn of a thread.
 const TURN_BYTES_MIN: usize = 64 << 10;
@@ -238,7 +238,7 @@ fn side_by_side(op: &Viterbi, space: &mut Space, threads: &dyn Threads, take: Ta
 
 /// Decodes frames after inserting unknown values for punctured bits. Tail-biting frames are
 /// repeated three times.
-fn decode_filled_up(op: &Viterbi, trellis: &Trellis, softs: &[u8], decoded: &mut [u8], work: &mut Work) {
+fn decode_filled_up(op: &Viterbi, trellis: &Trellis, softs: &[u8], decoded: &mut [u8], work: &mut ViterbiMemory) {
     let (whole, bytes) = (Trellis::coded_bits(op.bits, op.ending), op.bits.div_ceil(8));
     let times = if op.ending == Ending::TailBiting { 3 } else { 1 };
     let mut frames = Vec::with_capacity(decoded.len() / bytes * whole * times);

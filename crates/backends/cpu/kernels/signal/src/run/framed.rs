@@ -14,7 +14,7 @@ use super::whole::run_whole;
 use crate::level::Level;
 
 /// The op that is applied to whole frames.
-pub(super) enum Block {
+pub(super) enum FrameOp {
     Modulate(Wave),
     Demodulate(Wave),
     Stft(Frames),
@@ -24,8 +24,8 @@ pub(super) enum Block {
 }
 
 /// A stream of frames with the elements that wait.
-pub(super) struct Framed {
-    block: Block,
+pub(super) struct FrameStream {
+    block: FrameOp,
     dtype: DType,
     /// The waiting bytes of each line.
     rest: Vec<Vec<u8>>,
@@ -38,7 +38,7 @@ pub(super) struct Framed {
 /// The use of a line's available elements. Elements before `begin` are skipped, the next `used`
 /// elements are given to the op, and elements from `kept` on wait for the next piece. If `given` is
 /// set, only this range of the op's output is returned.
-struct Cut {
+struct PieceUse {
     begin: usize,
     used: usize,
     kept: usize,
@@ -46,13 +46,13 @@ struct Cut {
     given: Option<Range<usize>>,
 }
 
-impl Block {
+impl FrameOp {
     fn op(&self, input: &Tensor) -> Result<Op> {
         match self {
-            Block::Modulate(wave) => ModulateWave::new(*wave, input).into_op(),
-            Block::Demodulate(wave) => DemodulateWave::new(*wave, input).into_op(),
-            Block::Stft(frames) => Stft::new(input, frames).into_op(),
-            Block::Istft(frames, real) => {
+            FrameOp::Modulate(wave) => ModulateWave::new(*wave, input).into_op(),
+            FrameOp::Demodulate(wave) => DemodulateWave::new(*wave, input).into_op(),
+            FrameOp::Stft(frames) => Stft::new(input, frames).into_op(),
+            FrameOp::Istft(frames, real) => {
                 let (last, bins) = (input.shape().rank() - 1, frames.bins(*real));
                 let count = input.shape()[last] / bins.max(1);
                 let mut dims = input.shape().to_vec();
@@ -63,54 +63,54 @@ impl Block {
                 let op = Istft::new(&input.reshape(dims)?, frames, len);
                 if *real { op.real().into_op() } else { op.into_op() }
             }
-            Block::Read(format, false) => ReadSamples::new(*format, input).into_op(),
-            Block::Read(format, true) => ReadSamples::new(*format, input).complex().into_op(),
-            Block::Interleave(interleaver, false) => Interleave::new(interleaver.clone(), input).into_op(),
-            Block::Interleave(interleaver, true) => Interleave::inverse(interleaver.clone(), input).into_op(),
+            FrameOp::Read(format, false) => ReadSamples::new(*format, input).into_op(),
+            FrameOp::Read(format, true) => ReadSamples::new(*format, input).complex().into_op(),
+            FrameOp::Interleave(interleaver, false) => Interleave::new(interleaver.clone(), input).into_op(),
+            FrameOp::Interleave(interleaver, true) => Interleave::inverse(interleaver.clone(), input).into_op(),
         }
     }
 
     /// Decides the use of a line's `have` elements, of which `waiting` are from earlier pieces.
-    fn cut(&self, ahead: usize, waiting: usize, have: usize) -> Cut {
+    fn cut(&self, ahead: usize, waiting: usize, have: usize) -> PieceUse {
         let whole = |frame: usize| {
             let used = have - have % frame.max(1);
-            Cut { begin: 0, used, kept: used, ahead: 0, given: None }
+            PieceUse { begin: 0, used, kept: used, ahead: 0, given: None }
         };
         match self {
-            Block::Modulate(_) => whole(1),
-            Block::Demodulate(wave) => whole(wave.symbol_samples()),
-            Block::Read(format, complex) => whole(format.size_bytes() * if *complex { 2 } else { 1 }),
-            Block::Interleave(interleaver, _) => whole(interleaver.frame()),
-            Block::Stft(frames) => {
+            FrameOp::Modulate(_) => whole(1),
+            FrameOp::Demodulate(wave) => whole(wave.symbol_samples()),
+            FrameOp::Read(format, complex) => whole(format.size_bytes() * if *complex { 2 } else { 1 }),
+            FrameOp::Interleave(interleaver, _) => whole(interleaver.frame()),
+            FrameOp::Stft(frames) => {
                 let begin = ahead.min(have);
                 let count = if begin < ahead { 0 } else { frames.count(have - begin) };
                 let used = count.checked_sub(1).map_or(0, |before| before * frames.hop + frames.window.elements());
                 // The next frame may begin after the elements so far.
                 let next = ahead + count * frames.hop;
-                Cut { begin, used, kept: next.min(have), ahead: next.saturating_sub(have), given: None }
+                PieceUse { begin, used, kept: next.min(have), ahead: next.saturating_sub(have), given: None }
             }
             // Waiting frames have returned their samples already, but they overlap those of the
             // next frames.
-            Block::Istft(frames, real) => {
+            FrameOp::Istft(frames, real) => {
                 let bins = frames.bins(*real).max(1);
                 let (before, count) = (waiting / bins, have / bins);
                 let used = if count > before { count * bins } else { 0 };
                 let kept = (count - count.min(frames.overlapping())) * bins;
                 let given = if used > 0 { before * frames.hop..count * frames.hop } else { 0..0 };
-                Cut { begin: 0, used, kept, ahead: 0, given: Some(given) }
+                PieceUse { begin: 0, used, kept, ahead: 0, given: Some(given) }
             }
         }
     }
 }
 
-impl Framed {
+impl FrameStream {
     /// A stream before its first piece.
-    pub(super) fn new(level: Level, block: Block, dtype: DType, lines: usize) -> Framed {
-        Framed { block, dtype, rest: vec![Vec::new(); lines], ahead: 0, space: Space::new(level) }
+    pub(super) fn new(level: Level, block: FrameOp, dtype: DType, lines: usize) -> FrameStream {
+        FrameStream { block, dtype, rest: vec![Vec::new(); lines], ahead: 0, space: Space::new(level) }
     }
 }
 
-impl Session for Framed {
+impl Session for FrameStream {
     fn next(
         &mut self,
         piece: &Tensor,

@@ -4,14 +4,14 @@ use std::sync::Mutex;
 
 use num_complex::Complex32;
 use panoply_core::op::signal::oscillator::Oscillator;
-use panoply_core::op::signal::{Adapt, Channelize, Mix, Target, Track, Tracker};
+use panoply_core::op::signal::{Adapt, AdaptTarget, Channelize, Mix, Track, Tracker};
 use panoply_core::{DType, Result, Shape, Tensor, Threads, Value};
 
 use super::filtering::{each_line, step_of};
 use super::output::{Output, TakeMemory, numbers};
 use super::space::Space;
 use crate::bank::Bank;
-use crate::learn::{Aim, adapt as learn};
+use crate::learn::{FilterTarget, adapt as learn};
 use crate::threads::{for_each_piece, share};
 use crate::track::Tracking;
 
@@ -64,12 +64,12 @@ pub(super) fn adapt(op: &Adapt, threads: &dyn Threads, take: TakeMemory<'_>) -> 
     let (input, first) = (op.input.contiguous()?, op.weights.contiguous()?);
     let (samples, first) = (input.as_slice::<Complex32>()?, first.as_slice::<Complex32>()?);
     let desired: Option<Tensor> = match &op.target {
-        Target::Signal(signal) => Some(signal.contiguous()?),
+        AdaptTarget::Signal(signal) => Some(signal.contiguous()?),
         _ => None,
     };
     let desired = desired.as_ref().map(|signal| signal.as_slice::<Complex32>()).transpose()?;
     let points = match &op.target {
-        Target::Decisions(constellation) => constellation.points(),
+        AdaptTarget::Decisions(constellation) => constellation.points(),
         _ => Vec::new(),
     };
     let (shape, weights_shape) = op.output_shapes()?;
@@ -81,9 +81,9 @@ pub(super) fn adapt(op: &Adapt, threads: &dyn Threads, take: TakeMemory<'_>) -> 
     each_line(threads, output.numbers(), 2 * len, &|_, index, out| {
         let place = index * len..(index + 1) * len;
         let aim = match (&op.target, desired) {
-            (Target::Modulus(power), _) => Aim::Modulus(*power as f32),
-            (Target::Signal(_), Some(signal)) => Aim::Signal(&signal[place.clone()]),
-            _ => Aim::Points(&points),
+            (AdaptTarget::Modulus(power), _) => FilterTarget::Modulus(*power as f32),
+            (AdaptTarget::Signal(_), Some(signal)) => FilterTarget::Signal(&signal[place.clone()]),
+            _ => FilterTarget::Points(&points),
         };
         // Each line has its own weights, so this lock never blocks.
         let mut weights = shared[index].lock().unwrap_or_else(|poisoned| poisoned.into_inner());

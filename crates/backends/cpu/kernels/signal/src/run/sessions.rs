@@ -6,12 +6,12 @@ use num_complex::Complex32;
 use panoply_core::op::signal::{Filter, Learning, Scrambler, Wave};
 use panoply_core::{DType, Element, Error, Result, Tensor, Threads, Value};
 
-use super::framed::{Block, Framed};
+use super::framed::{FrameOp, FrameStream};
 use super::output::{Output, TakeMemory};
 use super::session::{Session, unwanted};
 use super::waves::check_symbols;
 use crate::coded_stream::{Decoder, Encoder};
-use crate::learn::{Aim, adapt};
+use crate::learn::{FilterTarget, adapt};
 use crate::level::Level;
 use crate::viterbi::Trellis;
 use crate::viterbi::frame::Cost;
@@ -20,28 +20,28 @@ use crate::whiten::scramble_on;
 
 /// A session before its first piece.
 pub(super) fn session(level: Level, filter: &Filter, dtype: DType, lines: usize) -> Result<Box<dyn Session>> {
-    let framed = |block: Block| Framed::new(level, block, dtype, lines);
+    let framed = |block: FrameOp| FrameStream::new(level, block, dtype, lines);
     let trellis = |code| Arc::new(Trellis::new(level, code));
     Ok(match filter {
         Filter::Adapt { weights, target, step, normalized } => {
             let weights = weights.contiguous()?.as_slice::<Complex32>()?.to_vec();
             let rule = Rule { target: target.clone(), step: *step, normalized: *normalized };
-            Box::new(Learner { rule, lines: vec![Learned { weights, before: Vec::new() }; lines] })
+            Box::new(Learner { rule, lines: vec![FilterState { weights, before: Vec::new() }; lines] })
         }
         Filter::ModulateWave(Wave::Fsk { bits, samples, spacing }) => {
-            let wave = Turned::Tones(Tones::new(*bits, *samples, *spacing), *samples);
+            let wave = Rotation::Tones(Tones::new(*bits, *samples, *spacing), *samples);
             Box::new(Turning { wave, turns: vec![0.0; lines] })
         }
         Filter::ModulateWave(Wave::Fm { deviation }) => {
-            Box::new(Turning { wave: Turned::Frequency(*deviation), turns: vec![0.0; lines] })
+            Box::new(Turning { wave: Rotation::Frequency(*deviation), turns: vec![0.0; lines] })
         }
-        Filter::ModulateWave(wave) => Box::new(framed(Block::Modulate(*wave))),
-        Filter::DemodulateWave(wave) => Box::new(framed(Block::Demodulate(*wave))),
-        Filter::Stft(frames) => Box::new(framed(Block::Stft(frames.clone()))),
-        Filter::Istft { frames, real } => Box::new(framed(Block::Istft(frames.clone(), *real))),
-        Filter::ReadSamples { format, complex } => Box::new(framed(Block::Read(*format, *complex))),
+        Filter::ModulateWave(wave) => Box::new(framed(FrameOp::Modulate(*wave))),
+        Filter::DemodulateWave(wave) => Box::new(framed(FrameOp::Demodulate(*wave))),
+        Filter::Stft(frames) => Box::new(framed(FrameOp::Stft(frames.clone()))),
+        Filter::Istft { frames, real } => Box::new(framed(FrameOp::Istft(frames.clone(), *real))),
+        Filter::ReadSamples { format, complex } => Box::new(framed(FrameOp::Read(*format, *complex))),
         Filter::Interleave { interleaver, inverse } => {
-            Box::new(framed(Block::Interleave(interleaver.clone(), *inverse)))
+            Box::new(framed(FrameOp::Interleave(interleaver.clone(), *inverse)))
         }
         Filter::Scramble { scrambler, inverse } => Box::new(Registers {
             scrambler: *scrambler,
@@ -73,7 +73,7 @@ fn line_len(piece: &Tensor) -> usize {
 /// Adaptive filters with the same rule.
 struct Learner {
     rule: Rule,
-    lines: Vec<Learned>,
+    lines: Vec<FilterState>,
 }
 
 struct Rule {
@@ -83,13 +83,13 @@ struct Rule {
 }
 
 #[derive(Clone)]
-struct Learned {
+struct FilterState {
     weights: Vec<Complex32>,
     /// The last samples, as many as the filter needs.
     before: Vec<Complex32>,
 }
 
-impl Learned {
+impl FilterState {
     fn remember(&mut self, samples: &[Complex32]) {
         self.before.extend_from_slice(samples);
         let old = self.before.len().saturating_sub(self.weights.len() - 1);
@@ -126,9 +126,9 @@ impl Session for Learner {
         for (index, line) in next.iter_mut().enumerate() {
             let place = index * len..(index + 1) * len;
             let aim = match (&self.rule.target, wanted) {
-                (Learning::Modulus(power), _) => Aim::Modulus(*power as f32),
-                (Learning::Signal, Some(signal)) => Aim::Signal(&signal[place.clone()]),
-                _ => Aim::Points(&points),
+                (Learning::Modulus(power), _) => FilterTarget::Modulus(*power as f32),
+                (Learning::Signal, Some(signal)) => FilterTarget::Signal(&signal[place.clone()]),
+                _ => FilterTarget::Points(&points),
             };
             let (own, rule) = (&samples[place.clone()], (self.rule.step, self.rule.normalized));
             adapt((&line.before, own), &aim, rule, &mut line.weights, &mut out.complex()[place], &mut work);
@@ -142,11 +142,11 @@ impl Session for Learner {
 
 /// Waves with a continuous phase, and the current phase of each line in turns.
 struct Turning {
-    wave: Turned,
+    wave: Rotation,
     turns: Vec<f64>,
 }
 
-enum Turned {
+enum Rotation {
     /// The tones, and the number of samples of a symbol.
     Tones(Tones, usize),
     Frequency(f64),
@@ -163,18 +163,18 @@ impl Session for Turning {
         unwanted(desired)?;
         let (len, mut next) = (line_len(piece), self.turns.clone());
         let each = match &self.wave {
-            Turned::Tones(_, samples) => len.saturating_mul(*samples),
-            Turned::Frequency(_) => len,
+            Rotation::Tones(_, samples) => len.saturating_mul(*samples),
+            Rotation::Frequency(_) => len,
         };
         let mut out = output(piece, DType::Complex64, each, take)?;
         let lines = out.complex().chunks_exact_mut(each.max(1)).zip(&mut next).enumerate();
         match &self.wave {
-            Turned::Tones(tones, _) => {
+            Rotation::Tones(tones, _) => {
                 let symbols = piece.as_slice::<u8>()?;
                 check_symbols(symbols, tones)?;
                 lines.for_each(|(at, (out, turns))| tones.modulate(turns, &symbols[at * len..(at + 1) * len], out));
             }
-            Turned::Frequency(deviation) => {
+            Rotation::Frequency(deviation) => {
                 let message = piece.as_slice::<f32>()?;
                 lines.for_each(|(at, (out, turns))| {
                     frequency_modulate(*deviation, turns, &message[at * len..(at + 1) * len], out);

@@ -9,7 +9,7 @@ use crate::ldpc::Graph;
 use crate::level::Level;
 use crate::reed_solomon::Code;
 use crate::spectral::Plans;
-use crate::viterbi::{Trellis, Work};
+use crate::viterbi::{Trellis, ViterbiMemory};
 
 /// The memory that ops of whole signals keep from one to the next.
 pub(super) struct Space {
@@ -20,7 +20,7 @@ pub(super) struct Space {
     trellis: Option<(Convolutional, Arc<Trellis>)>,
     graph: Option<Arc<Graph>>,
     /// The memory of decoders, one for each thread.
-    decoders: Vec<Mutex<Work>>,
+    decoders: Vec<Mutex<ViterbiMemory>>,
 }
 
 impl Space {
@@ -31,7 +31,7 @@ impl Space {
 
     /// Number of bytes that are kept between ops.
     pub(super) fn bytes(&self) -> usize {
-        let own = |work: &Mutex<Work>| work.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).bytes();
+        let own = |work: &Mutex<ViterbiMemory>| work.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).bytes();
         let graph = self.graph.as_ref().map_or(0, |graph| graph.bytes());
         self.decoders.iter().map(own).sum::<usize>() + self.plans.bytes() + graph
     }
@@ -69,7 +69,7 @@ impl Space {
     }
 
     /// The decoders' memory, with at least one entry for each thread.
-    pub(super) fn decoders(&mut self, threads: usize) -> &[Mutex<Work>] {
+    pub(super) fn decoders(&mut self, threads: usize) -> &[Mutex<ViterbiMemory>] {
         while self.decoders.len() < threads.max(1) {
             self.decoders.push(Mutex::default());
         }
@@ -78,7 +78,7 @@ impl Space {
 }
 
 /// Locks an entry that no other thread uses. There is one entry for each thread, so one is free.
-pub(super) fn free(decoders: &[Mutex<Work>], first: usize) -> MutexGuard<'_, Work> {
+pub(super) fn free(decoders: &[Mutex<ViterbiMemory>], first: usize) -> MutexGuard<'_, ViterbiMemory> {
     let from = first % decoders.len();
     let free = decoders[from..].iter().chain(&decoders[..from]).find_map(|work| work.try_lock().ok());
     free.unwrap_or_else(|| decoders[from].lock().unwrap_or_else(|poisoned| poisoned.into_inner()))

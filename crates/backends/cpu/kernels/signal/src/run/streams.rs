@@ -43,7 +43,7 @@ enum Memory {
 }
 
 /// The state of a memory after a piece.
-enum Next {
+enum MemoryState {
     Histories(Vec<Vec<f32>>, usize),
     States(Vec<State>),
     Time(u64),
@@ -52,7 +52,7 @@ enum Next {
 }
 
 /// The next samples of every line, and the allocator of the output.
-struct Piece<'a, 'b> {
+struct StreamPiece<'a, 'b> {
     input: &'a Tensor,
     samples: &'a [f32],
     len: usize,
@@ -104,7 +104,7 @@ impl Stream {
         unwanted(op.desired.as_ref())?;
         let samples = numbers(&input)?;
         let (line_len, step) = (samples.len() / self.lines.max(1), step_of(&input));
-        let piece = Piece { input: &input, samples, len, line_len, step, threads, take };
+        let piece = StreamPiece { input: &input, samples, len, line_len, step, threads, take };
         let (value, next) = self.memory.filtered(piece)?;
         self.memory.move_on(next);
         Ok(value)
@@ -132,7 +132,7 @@ impl Stream {
 
 impl Memory {
     /// Filters a piece. Returns the output, and the state of the memory after the piece.
-    fn filtered(&self, piece: Piece<'_, '_>) -> Result<(Value, Next)> {
+    fn filtered(&self, piece: StreamPiece<'_, '_>) -> Result<(Value, MemoryState)> {
         match self {
             Memory::States(sections, states) => piece.recursive(sections, states),
             Memory::Sums(filter, histories) => piece.sums(filter, histories),
@@ -145,22 +145,25 @@ impl Memory {
         }
     }
 
-    fn move_on(&mut self, next: Next) {
+    fn move_on(&mut self, next: MemoryState) {
         match (self, next) {
-            (Memory::States(_, states), Next::States(next)) => *states = next,
-            (Memory::Sums(_, histories), Next::Histories(next, _)) => *histories = next,
-            (Memory::Rates(_, histories, phase) | Memory::Bank(_, histories, phase), Next::Histories(next, then)) => {
+            (Memory::States(_, states), MemoryState::States(next)) => *states = next,
+            (Memory::Sums(_, histories), MemoryState::Histories(next, _)) => *histories = next,
+            (
+                Memory::Rates(_, histories, phase) | Memory::Bank(_, histories, phase),
+                MemoryState::Histories(next, then),
+            ) => {
                 (*histories, *phase) = (next, then);
             }
-            (Memory::Mix(_, time), Next::Time(next)) => *time = next,
-            (Memory::Track(trackings), Next::Trackings(next)) => *trackings = next,
-            (Memory::Discriminate(_, before), Next::Before(next)) => *before = next,
+            (Memory::Mix(_, time), MemoryState::Time(next)) => *time = next,
+            (Memory::Track(trackings), MemoryState::Trackings(next)) => *trackings = next,
+            (Memory::Discriminate(_, before), MemoryState::Before(next)) => *before = next,
             _ => (),
         }
     }
 }
 
-impl Piece<'_, '_> {
+impl StreamPiece<'_, '_> {
     fn line(&self, index: usize) -> &[f32] {
         &self.samples[index * self.line_len..(index + 1) * self.line_len]
     }
@@ -171,23 +174,23 @@ impl Piece<'_, '_> {
     }
 
     /// The last `keep` numbers of each line, and the phase.
-    fn remembered(&self, histories: &[Vec<f32>], keep: usize, phase: usize) -> Next {
+    fn remembered(&self, histories: &[Vec<f32>], keep: usize, phase: usize) -> MemoryState {
         let one = |(index, history): (usize, &Vec<f32>)| {
             let piece = self.line(index);
             let older = keep.saturating_sub(piece.len()).min(history.len());
             let newer = piece.len().min(keep);
             [&history[history.len() - older..], &piece[piece.len() - newer..]].concat()
         };
-        Next::Histories(histories.iter().enumerate().map(one).collect(), phase)
+        MemoryState::Histories(histories.iter().enumerate().map(one).collect(), phase)
     }
 
-    fn recursive(mut self, sections: &Sections, states: &[State]) -> Result<(Value, Next)> {
+    fn recursive(mut self, sections: &Sections, states: &[State]) -> Result<(Value, MemoryState)> {
         let (mut out, mut next) = (self.output(self.input.dtype(), self.len)?, states.to_vec());
         sections.filter(self.threads, self.len, self.step, self.samples, out.numbers(), &mut next);
-        Ok((out.value()?, Next::States(next)))
+        Ok((out.value()?, MemoryState::States(next)))
     }
 
-    fn sums(mut self, filter: &Linear, histories: &[Vec<f32>]) -> Result<(Value, Next)> {
+    fn sums(mut self, filter: &Linear, histories: &[Vec<f32>]) -> Result<(Value, MemoryState)> {
         let mut out = self.output(self.input.dtype(), self.len)?;
         for ((index, history), out) in histories.iter().enumerate().zip(lines(out.numbers(), self.line_len)) {
             filter.filter(self.threads, history, self.line(index), out);
@@ -195,7 +198,7 @@ impl Piece<'_, '_> {
         Ok((out.value()?, self.remembered(histories, filter.history_len(), 0)))
     }
 
-    fn between_rates(mut self, filter: &Rates, histories: &[Vec<f32>], phase: usize) -> Result<(Value, Next)> {
+    fn between_rates(mut self, filter: &Rates, histories: &[Vec<f32>], phase: usize) -> Result<(Value, MemoryState)> {
         let out_len = filter.output_len(self.len, phase);
         let mut out = self.output(self.input.dtype(), out_len)?;
         for ((index, history), out) in histories.iter().enumerate().zip(lines(out.numbers(), out_len * self.step)) {
@@ -205,17 +208,17 @@ impl Piece<'_, '_> {
         Ok((out.value()?, self.remembered(histories, filter.history_len(), next)))
     }
 
-    fn mixed(mut self, oscillator: &Oscillator, time: u64) -> Result<(Value, Next)> {
+    fn mixed(mut self, oscillator: &Oscillator, time: u64) -> Result<(Value, MemoryState)> {
         let mut out = self.output(DType::Complex64, self.len)?;
         match self.step {
             2 => out.numbers().copy_from_slice(self.samples),
             _ => out.complex().iter_mut().zip(self.samples).for_each(|(out, value)| *out = (*value).into()),
         }
         out.complex().chunks_mut(self.len.max(1)).for_each(|line| oscillator.mix(time, line));
-        Ok((out.value()?, Next::Time(time + self.len as u64)))
+        Ok((out.value()?, MemoryState::Time(time + self.len as u64)))
     }
 
-    fn tracked(mut self, trackings: &[Tracking]) -> Result<(Value, Next)> {
+    fn tracked(mut self, trackings: &[Tracking]) -> Result<(Value, MemoryState)> {
         let mut next = trackings.to_vec();
         let own = next.iter_mut().enumerate();
         let tracked: Vec<Vec<Complex32>> =
@@ -226,10 +229,10 @@ impl Piece<'_, '_> {
         for (out, tracked) in lines(out.numbers(), 2 * len).zip(&tracked) {
             out.copy_from_slice(bytemuck::cast_slice(tracked));
         }
-        Ok((out.value()?, Next::Trackings(next)))
+        Ok((out.value()?, MemoryState::Trackings(next)))
     }
 
-    fn channels(self, bank: &Bank, histories: &[Vec<f32>], phase: usize) -> Result<(Value, Next)> {
+    fn channels(self, bank: &Bank, histories: &[Vec<f32>], phase: usize) -> Result<(Value, MemoryState)> {
         let (frames, channels) = (bank.frames(self.len, phase), bank.channels());
         let last = self.input.shape().rank() - 1;
         let shape = self.input.shape().with_dim(last, frames)?.joined(&[channels])?;
@@ -245,14 +248,14 @@ impl Piece<'_, '_> {
         Ok((out.value()?, next))
     }
 
-    fn discriminated(mut self, deviation: f64, before: &[Complex32]) -> Result<(Value, Next)> {
+    fn discriminated(mut self, deviation: f64, before: &[Complex32]) -> Result<(Value, MemoryState)> {
         let (mut out, mut next) = (self.output(DType::F32, self.len)?, before.to_vec());
         for ((index, before), out) in next.iter_mut().enumerate().zip(lines(out.numbers(), self.len)) {
             let own: &[Complex32] = bytemuck::cast_slice(self.line(index));
             frequency_demodulate(deviation, *before, own, out);
             *before = own.last().copied().unwrap_or(*before);
         }
-        Ok((out.value()?, Next::Before(next)))
+        Ok((out.value()?, MemoryState::Before(next)))
     }
 }
 

@@ -6,7 +6,7 @@ use std::arch::x86_64::*;
 
 use panoply_core::op::signal::Ending;
 
-use super::{Job, STATES, STEPS_PER_SETTLING, UNREACHABLE, Work, fill};
+use super::{STATES, STEPS_PER_SETTLING, UNREACHABLE, ViterbiMemory, ViterbiTask, fill};
 
 /// The largest number of frames.
 pub(super) const LANES: usize = 32;
@@ -20,7 +20,13 @@ const TILE_STEPS: usize = 32;
 ///
 /// # Safety
 /// The CPU has AVX-512 F, BW and DQ.
-pub(super) unsafe fn decode(job: &Job<'_>, bits: usize, ending: Ending, decoded: &mut [u8], work: &mut Work) {
+pub(super) unsafe fn decode(
+    job: &ViterbiTask<'_>,
+    bits: usize,
+    ending: Ending,
+    decoded: &mut [u8],
+    work: &mut ViterbiMemory,
+) {
     assert!(job.count <= LANES);
     // SAFETY: as the caller guarantees.
     unsafe { forward(job, work) };
@@ -52,7 +58,7 @@ fn place(state: usize) -> usize {
 
 /// Computes the choices of every step, and the costs after the last step.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq")]
-fn forward(job: &Job<'_>, work: &mut Work) {
+fn forward(job: &ViterbiTask<'_>, work: &mut ViterbiMemory) {
     let pairs = Pairs::new(job.outputs);
     work.costs.clear();
     work.costs.resize(2 * PAIRS * VECTOR_BYTES, if job.from_any { 0 } else { UNREACHABLE });

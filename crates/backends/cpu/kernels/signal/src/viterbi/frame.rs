@@ -10,7 +10,7 @@ use std::ops::{Add, BitAnd, BitOr, Not, Sub};
 
 use panoply_core::op::signal::{EXACT_TAIL_BITS_MAX, Ending, LOGARITHM_MAX, LOGARITHM_STEPS};
 
-use super::{STATES, Trellis, Work, level_of};
+use super::{STATES, Trellis, ViterbiMemory, level_of};
 
 /// A cost of a path: the sum of the distances of its coded bits from what was received.
 pub(crate) trait Cost:
@@ -122,7 +122,7 @@ pub(crate) struct Frame<'a, C> {
 
 impl<C: Cost> Frame<'_, C> {
     /// Writes the bits of the likeliest path, the first in the highest bit.
-    pub(crate) fn decode(&self, ending: Ending, decoded: &mut [u8], work: &mut Work) {
+    pub(crate) fn decode(&self, ending: Ending, decoded: &mut [u8], work: &mut ViterbiMemory) {
         let choices = &mut work.choices;
         choices.clear();
         let (last, first_kept) = match ending {

@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::super::ConvShape;
 use super::super::correlation::PRODUCTS_FOR_TEAM_MIN;
 use super::super::epilogue::Activate;
-use super::super::real::Stored;
+use super::super::real::StoredElement;
 use super::super::vector::{LaneMask, Plain, Vector};
 use super::super::workspace::SharedSlice;
 use super::{Pixels, inside};
@@ -52,7 +52,7 @@ pub(super) fn run(
         for start in lines.clone().step_by(rows_at_once) {
             let end = (start + rows_at_once).min(lines.end);
             for line in start..end {
-                let row = Row { shape, input, weights, bias, line };
+                let row = OutputRow { shape, input, weights, bias, line };
                 // SAFETY: every row of the output is written by one task.
                 let sums = unsafe { output.part(line * row_len, row_len) };
                 // SAFETY: the CPU has the level; the row checks its reads.
@@ -68,7 +68,7 @@ pub(super) fn run(
 }
 
 /// One row of the output.
-struct Row<'a> {
+struct OutputRow<'a> {
     shape: &'a ConvShape,
     input: Pixels<'a>,
     weights: &'a [f32],
@@ -76,7 +76,7 @@ struct Row<'a> {
     line: usize,
 }
 
-type RowFn = unsafe fn(&Row<'_>, &mut [f32]);
+type RowFn = unsafe fn(&OutputRow<'_>, &mut [f32]);
 
 /// Taps of some neighbouring pixels: the rows and columns of the kernel that lie inside the image
 /// for all of these pixels.
@@ -89,7 +89,7 @@ struct Window {
 }
 
 #[inline(always)]
-unsafe fn row_body<V: Vector<Scalar = f32>>(row: &Row<'_>, sums: &mut [f32]) {
+unsafe fn row_body<V: Vector<Scalar = f32>>(row: &OutputRow<'_>, sums: &mut [f32]) {
     let shape = row.shape;
     let ([rows, columns], channels) = (shape.output(), shape.channels);
     let [image_step, channel_step, row_step, pixel_step] = row.input.strides;
@@ -136,7 +136,7 @@ unsafe fn row_body<V: Vector<Scalar = f32>>(row: &Row<'_>, sums: &mut [f32]) {
 /// enough independent sums to hide the latency of an addition.
 #[inline(always)]
 unsafe fn some<V: Vector<Scalar = f32>, const P: usize, const N: usize>(
-    row: &Row<'_>,
+    row: &OutputRow<'_>,
     window: &Window,
     sums: &mut [f32],
 ) {
@@ -156,7 +156,7 @@ unsafe fn some<V: Vector<Scalar = f32>, const P: usize, const N: usize>(
 }
 
 /// Computes a window whose channels are not contiguous.
-fn plain(row: &Row<'_>, window: &Window, pixels: usize, sums: &mut [f32]) {
+fn plain(row: &OutputRow<'_>, window: &Window, pixels: usize, sums: &mut [f32]) {
     let (shape, [_, channel_step, row_step, pixel_step]) = (row.shape, row.input.strides);
     for (pixel, channel) in (0..pixels).flat_map(|pixel| (0..shape.channels).map(move |channel| (pixel, channel))) {
         let mut sum = row.bias[channel];
@@ -176,7 +176,7 @@ fn plain(row: &Row<'_>, window: &Window, pixels: usize, sums: &mut [f32]) {
 #[inline(always)]
 #[allow(clippy::needless_range_loop)] // Loops over constants, unrolled into registers; every array is indexed alike.
 unsafe fn tile<V: Vector<Scalar = f32>, const P: usize, const N: usize>(
-    row: &Row<'_>,
+    row: &OutputRow<'_>,
     window: &Window,
     channel: usize,
     lanes: usize,
@@ -224,21 +224,21 @@ unsafe fn tile<V: Vector<Scalar = f32>, const P: usize, const N: usize>(
     }
 }
 
-unsafe fn row_plain(row: &Row<'_>, sums: &mut [f32]) {
+unsafe fn row_plain(row: &OutputRow<'_>, sums: &mut [f32]) {
     // SAFETY: every CPU has this level.
     unsafe { row_body::<Plain<f32, 4>>(row, sums) }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
-unsafe fn row_avx2(row: &Row<'_>, sums: &mut [f32]) {
+unsafe fn row_avx2(row: &OutputRow<'_>, sums: &mut [f32]) {
     // SAFETY: the CPU has the level, as the caller guarantees.
     unsafe { row_body::<std::arch::x86_64::__m256>(row, sums) }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
-unsafe fn row_avx512(row: &Row<'_>, sums: &mut [f32]) {
+unsafe fn row_avx512(row: &OutputRow<'_>, sums: &mut [f32]) {
     // SAFETY: the CPU has the level, as the caller guarantees.
     unsafe { row_body::<std::arch::x86_64::__m512>(row, sums) }
 }

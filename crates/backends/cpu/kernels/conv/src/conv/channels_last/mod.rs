@@ -28,9 +28,9 @@ use super::ConvShape;
 use super::blocks::block;
 use super::correlation::PRODUCTS_FOR_TEAM_MIN;
 use super::epilogue::Epilogue;
-use super::packed::{PackedWeights, Way, all_finite, in_order};
+use super::packed::{PackOrder, PackedWeights, all_finite, in_order};
 use super::winograd_tile::POINTS;
-use super::workspace::{ConvWorkspace, HasScratch as _, SharedSlice, SharedSlots, Slot, at_least};
+use super::workspace::{ConvWorkspace, HasScratch as _, SharedSlice, SharedSlots, ThreadBuffers, at_least};
 use crate::simd::Simd;
 use crate::team::Team;
 pub(super) use tile::Tap;
@@ -117,31 +117,41 @@ pub fn forward(
     let sizes = [shape.groups, shape.filters, shape.group_channels()];
     if is_depthwise(shape) {
         let pack = |packed: &mut [f32]| depthwise::pack(shape, weights, packed);
-        let packed = in_order(Way::Taps, sizes, &[], weights.len(), kept, &mut scratch.packed, &pack);
+        let packed = in_order(PackOrder::Taps, sizes, &[], weights.len(), kept, &mut scratch.packed, &pack);
         return depthwise::run(simd, team, shape, input, packed, &scratch.bias, epilogue.activate, output);
     }
     let filters = shape.filters.next_multiple_of(tiles.lanes);
     if input.strides[1] == 1 && kept.is_some() && winograd::suits(simd, team.threads(), shape) {
         let total = filters * shape.channels * POINTS;
         let pack = |packed: &mut [f32]| winograd::pack(team, shape, tiles.lanes, weights, packed);
-        let weights = in_order(Way::PointsLast(tiles.lanes), sizes, &[], total, kept, &mut scratch.packed, &pack);
+        let weights = in_order(PackOrder::PointsLast(tiles.lanes), sizes, &[], total, kept, &mut scratch.packed, &pack);
         let operands = (weights, &scratch.bias[..]);
         return winograd::run(simd, team, &mut scratch.slots, shape, input, operands, epilogue, output);
     }
     let total = filters * shape.channels * shape.taps();
     let pack = |packed: &mut [f32]| pack(team, shape, tiles.lanes, weights, packed);
-    let weights = in_order(Way::ChannelsLast(tiles.lanes), sizes, &[], total, kept, &mut scratch.packed, &pack);
+    let weights = in_order(PackOrder::ChannelsLast(tiles.lanes), sizes, &[], total, kept, &mut scratch.packed, &pack);
     set_taps(&mut scratch.taps, shape, &input);
     let products = shape.output_len().saturating_mul(shape.channels * shape.taps());
     let threads = if products < PRODUCTS_FOR_TEAM_MIN { 1 } else { team.threads() };
-    let lines = Lines::new(shape, &input);
-    let cut = Cut::new(threads, shape, &lines, tiles.lanes);
+    let lines = PixelLines::new(shape, &input);
+    let cut = ConvSplit::new(threads, shape, &lines, tiles.lanes);
     let tasks = threads.min(cut.units());
     let mut slots = std::mem::take(&mut scratch.slots);
     let shared = SharedSlots::new(&mut slots, tasks);
     let (taps, bias) = (&scratch.taps[..], &scratch.bias[..]);
-    let pass =
-        Pass { shape, input, weights, bias, taps, tiles, lines, cut, epilogue, output: SharedSlice::new(output) };
+    let pass = ChannelsLastPass {
+        shape,
+        input,
+        weights,
+        bias,
+        taps,
+        tiles,
+        lines,
+        cut,
+        epilogue,
+        output: SharedSlice::new(output),
+    };
     let next = AtomicUsize::new(0);
     team.run(tasks, &|task| {
         // SAFETY: every task has its own index, and borrows the slot once.
@@ -207,7 +217,7 @@ fn pack(team: &Team, shape: &ConvShape, lanes: usize, weights: &[f32], packed: &
                 for (channel, taps) in from.chunks_exact(rows * columns).enumerate() {
                     for (tap, weight) in taps.iter().enumerate() {
                         let tap = tap % columns * rows + tap / columns;
-                        part[(tap * channels + channel) * width + lane] = super::real::Stored::weight(*weight);
+                        part[(tap * channels + channel) * width + lane] = super::real::StoredElement::weight(*weight);
                     }
                 }
             }
@@ -216,7 +226,7 @@ fn pack(team: &Team, shape: &ConvShape, lanes: usize, weights: &[f32], packed: &
 }
 
 /// The output's pixels, split into lines.
-struct Lines {
+struct PixelLines {
     count: usize,
     /// Pixels of a line; the last one may have fewer.
     pixels: usize,
@@ -226,8 +236,8 @@ struct Lines {
     is_flat: bool,
 }
 
-impl Lines {
-    fn new(shape: &ConvShape, input: &Pixels<'_>) -> Lines {
+impl PixelLines {
+    fn new(shape: &ConvShape, input: &Pixels<'_>) -> PixelLines {
         let ([rows, columns], [height, width]) = (shape.output(), shape.input);
         let [image, _, row, pixel] = input.strides;
         let total = shape.batch * rows * columns;
@@ -235,7 +245,7 @@ impl Lines {
         let is_dense = (height == 1 || row == width * pixel) && (shape.batch == 1 || image == height * width * pixel);
         let is_flat = is_pointwise && is_dense;
         let pixels = if is_flat { FLAT_LINE_PIXELS.min(total) } else { columns };
-        Lines { count: total.div_ceil(pixels), pixels, total, is_flat }
+        PixelLines { count: total.div_ceil(pixels), pixels, total, is_flat }
     }
 
     /// The range of the output's pixels that a line has.
@@ -245,15 +255,15 @@ impl Lines {
 }
 
 /// The split of a convolution into units.
-struct Cut {
+struct ConvSplit {
     band_lines: usize,
     bands: usize,
     chunk_filters: usize,
     chunks: usize,
 }
 
-impl Cut {
-    fn new(threads: usize, shape: &ConvShape, lines: &Lines, lanes: usize) -> Cut {
+impl ConvSplit {
+    fn new(threads: usize, shape: &ConvShape, lines: &PixelLines, lanes: usize) -> ConvSplit {
         let width = 2 * lanes;
         let read = shape.input[1] * shape.stride[0].min(shape.input[0]) * shape.channels;
         let line_numbers = match lines.is_flat {
@@ -280,7 +290,7 @@ impl Cut {
         let chunks = chunks.max(threads.div_ceil(bands).min(shape.filters.div_ceil(width)));
         let band_lines = lines.count.div_ceil(bands);
         let chunk_filters = shape.filters.div_ceil(width).div_ceil(chunks) * width;
-        Cut {
+        ConvSplit {
             band_lines,
             bands: lines.count.div_ceil(band_lines),
             chunk_filters,
@@ -294,21 +304,21 @@ impl Cut {
 }
 
 /// One running convolution.
-struct Pass<'a> {
+struct ChannelsLastPass<'a> {
     shape: &'a ConvShape,
     input: Pixels<'a>,
     weights: &'a [f32],
     bias: &'a [f32],
     taps: &'a [Tap],
     tiles: &'static Tiles,
-    lines: Lines,
-    cut: Cut,
+    lines: PixelLines,
+    cut: ConvSplit,
     epilogue: &'a Epilogue<'a, f32>,
     output: SharedSlice<f32>,
 }
 
 /// A block of filters with its weights.
-struct Block<'a> {
+struct FilterBlock<'a> {
     filters: Range<usize>,
     /// Vectors of filters; the last one may have unused lanes.
     vectors: usize,
@@ -318,7 +328,7 @@ struct Block<'a> {
     ahead: Cell<usize>,
 }
 
-impl Block<'_> {
+impl FilterBlock<'_> {
     /// A pointer to the weights of the next block, which follow this block's weights, for
     /// prefetching during a tile of `depth` taps and channels. Once all are fetched, the last ones
     /// are fetched again, which costs nothing.
@@ -329,8 +339,8 @@ impl Block<'_> {
     }
 }
 
-impl Pass<'_> {
-    fn unit(&self, index: usize, slot: &mut Slot<f32>) {
+impl ChannelsLastPass<'_> {
+    fn unit(&self, index: usize, slot: &mut ThreadBuffers<f32>) {
         let filters = block(self.shape.filters, self.cut.chunk_filters, index / self.cut.bands);
         let lines = block(self.lines.count, self.cut.band_lines, index % self.cut.bands);
         let (width, depth) = (2 * self.tiles.lanes, self.shape.channels * self.taps.len());
@@ -338,7 +348,7 @@ impl Pass<'_> {
         for start in filters.clone().step_by(width) {
             let own = start..(start + width).min(filters.end);
             let vectors = own.len().div_ceil(self.tiles.lanes);
-            let block = Block {
+            let block = FilterBlock {
                 weights: &self.weights[start * depth..][..vectors * self.tiles.lanes * depth],
                 bias: &self.bias[start..][..vectors * self.tiles.lanes],
                 filters: own,
@@ -361,7 +371,7 @@ impl Pass<'_> {
     }
 
     /// Computes one line or two, and returns how many.
-    fn line(&self, block: &Block<'_>, line: usize, end: usize, spare: &mut [f32]) -> usize {
+    fn line(&self, block: &FilterBlock<'_>, line: usize, end: usize, spare: &mut [f32]) -> usize {
         let [image_step, _, row_step, pixel_step] = self.input.strides;
         let pixels = self.lines.range(line);
         if self.lines.is_flat {
@@ -428,12 +438,12 @@ impl Pass<'_> {
     }
 
     /// Pointer to the sums of a pixel of the output.
-    fn place(&self, block: &Block<'_>, pixel: usize) -> *mut f32 {
+    fn place(&self, block: &FilterBlock<'_>, pixel: usize) -> *mut f32 {
         self.output.pointer(pixel * self.shape.filters + block.filters.start, block.filters.len())
     }
 
     /// Sets the sums to the bias.
-    fn begin(&self, block: &Block<'_>, pixels: usize, rows: usize, sums: &Sums) {
+    fn begin(&self, block: &FilterBlock<'_>, pixels: usize, rows: usize, sums: &Sums) {
         for pixel in (0..rows).flat_map(|row| (0..pixels).map(move |pixel| row * sums.row + pixel)) {
             let first = (sums.first + pixel) * self.shape.filters + block.filters.start;
             // SAFETY: no other unit writes these filters of this pixel.
@@ -446,7 +456,7 @@ impl Pass<'_> {
     /// continue from their current values.
     fn tile(
         &self,
-        block: &Block<'_>,
+        block: &FilterBlock<'_>,
         taps: &[Tap],
         pixels: *const f32,
         [columns, rows]: [usize; 2],

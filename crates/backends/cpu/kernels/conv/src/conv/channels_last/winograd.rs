@@ -16,12 +16,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::super::ConvShape;
 use super::super::blocks::block;
 use super::super::epilogue::Epilogue;
-use super::super::real::Stored as _;
+use super::super::real::StoredElement as _;
 use super::super::vector::{LaneMask, Vector};
 use super::super::winograd_tile::{POINTS, TILE_IN, TILE_OUT, forward, inverse, points};
-use super::super::workspace::{SharedSlice, SharedSlots, Slot, lines};
+use super::super::workspace::{SharedSlice, SharedSlots, ThreadBuffers, lines};
 use super::tile::{Tap, Tile, Tiles};
-use super::{Block, Pixels};
+use super::{FilterBlock, Pixels};
 use crate::simd::Simd;
 use crate::team::Team;
 
@@ -82,7 +82,7 @@ pub(super) fn pack(team: &Team, shape: &ConvShape, lanes: usize, weights: &[f32]
 pub(super) fn run(
     simd: Simd,
     team: &Team,
-    scratch: &mut Vec<Slot<f32>>,
+    scratch: &mut Vec<ThreadBuffers<f32>>,
     shape: &ConvShape,
     input: Pixels<'_>,
     (weights, bias): (&[f32], &[f32]),
@@ -100,7 +100,8 @@ pub(super) fn run(
     let tasks = team.threads().min(bands);
     let shared = SharedSlots::new(scratch, tasks);
     let output = SharedSlice::new(output);
-    let pass = Pass { shape, input, weights, bias, tiles: Tiles::of(simd), kernels, tile_columns, epilogue, output };
+    let pass =
+        WinogradPass { shape, input, weights, bias, tiles: Tiles::of(simd), kernels, tile_columns, epilogue, output };
     let next = AtomicUsize::new(0);
     team.run(tasks, &|task| {
         // SAFETY: every task has its own index, and borrows the slot once.
@@ -116,7 +117,7 @@ pub(super) fn run(
 }
 
 /// One running convolution.
-struct Pass<'a> {
+struct WinogradPass<'a> {
     shape: &'a ConvShape,
     input: Pixels<'a>,
     weights: &'a [f32],
@@ -128,9 +129,9 @@ struct Pass<'a> {
     output: SharedSlice<f32>,
 }
 
-impl Pass<'_> {
+impl WinogradPass<'_> {
     /// Computes some rows of tiles; the rows of all images are numbered one after the other.
-    fn band(&self, rows: Range<usize>, slot: &mut Slot<f32>) {
+    fn band(&self, rows: Range<usize>, slot: &mut ThreadBuffers<f32>) {
         let (shape, width) = (self.shape, 2 * self.tiles.lanes);
         let (channels, count) = (shape.channels, rows.len() * self.tile_columns);
         // Not a power of two, which would map all points to the same cache sets.
@@ -148,7 +149,7 @@ impl Pass<'_> {
             let filters = start..(start + width).min(shape.filters);
             let vectors = filters.len().div_ceil(self.tiles.lanes);
             let own = vectors * self.tiles.lanes;
-            let block = Block {
+            let block = FilterBlock {
                 weights: &self.weights[start * POINTS * channels..][..own * POINTS * channels],
                 bias: &self.bias[start..][..own],
                 filters,
@@ -177,7 +178,7 @@ impl Pass<'_> {
     /// Computes the sums of all tiles at one point.
     fn products(
         &self,
-        block: &Block<'_>,
+        block: &FilterBlock<'_>,
         point: usize,
         inputs: *const f32,
         count: usize,
@@ -237,9 +238,9 @@ impl Pass<'_> {
 #[derive(Clone, Copy)]
 struct Kernels {
     /// Transforms the inputs of a tile: channel `c` of point `p` goes to `to + p * stride + c`.
-    inputs: unsafe fn(&Pass<'_>, tile: [usize; 3], to: *mut f32, stride: usize),
+    inputs: unsafe fn(&WinogradPass<'_>, tile: [usize; 3], to: *mut f32, stride: usize),
     /// Computes the outputs of a tile: sum `f` of point `p` is at `from + p * stride + f`.
-    outputs: unsafe fn(&Pass<'_>, block: &Block<'_>, tile: [usize; 3], from: *const f32, stride: usize),
+    outputs: unsafe fn(&WinogradPass<'_>, block: &FilterBlock<'_>, tile: [usize; 3], from: *const f32, stride: usize),
 }
 
 fn kernels(simd: Simd) -> Option<Kernels> {
@@ -255,7 +256,7 @@ fn kernels(simd: Simd) -> Option<Kernels> {
 #[inline(always)]
 #[allow(clippy::needless_range_loop)] // Loops over constants, unrolled into registers; every array is indexed alike.
 unsafe fn inputs_body<V: Vector<Scalar = f32>>(
-    pass: &Pass<'_>,
+    pass: &WinogradPass<'_>,
     [image, y, x]: [usize; 3],
     to: *mut f32,
     stride: usize,
@@ -305,8 +306,8 @@ unsafe fn inputs_body<V: Vector<Scalar = f32>>(
 #[inline(always)]
 #[allow(clippy::needless_range_loop)] // Loops over constants, unrolled into registers; every array is indexed alike.
 unsafe fn outputs_body<V: Vector<Scalar = f32>>(
-    pass: &Pass<'_>,
-    block: &Block<'_>,
+    pass: &WinogradPass<'_>,
+    block: &FilterBlock<'_>,
     [image, y, x]: [usize; 3],
     from: *const f32,
     stride: usize,
@@ -348,13 +349,19 @@ unsafe fn outputs_body<V: Vector<Scalar = f32>>(
 macro_rules! transforms {
     ($inputs:ident, $outputs:ident, $vector:ty, $feature:literal) => {
         #[target_feature(enable = $feature)]
-        unsafe fn $inputs(pass: &Pass<'_>, tile: [usize; 3], to: *mut f32, stride: usize) {
+        unsafe fn $inputs(pass: &WinogradPass<'_>, tile: [usize; 3], to: *mut f32, stride: usize) {
             // SAFETY: passed on to the caller, who also guarantees the CPU's level.
             unsafe { inputs_body::<$vector>(pass, tile, to, stride) }
         }
 
         #[target_feature(enable = $feature)]
-        unsafe fn $outputs(pass: &Pass<'_>, block: &Block<'_>, tile: [usize; 3], from: *const f32, stride: usize) {
+        unsafe fn $outputs(
+            pass: &WinogradPass<'_>,
+            block: &FilterBlock<'_>,
+            tile: [usize; 3],
+            from: *const f32,
+            stride: usize,
+        ) {
             // SAFETY: passed on to the caller, who also guarantees the CPU's level.
             unsafe { outputs_body::<$vector>(pass, block, tile, from, stride) }
         }

@@ -4,7 +4,7 @@
 use std::arch::x86_64::*;
 
 use super::super::bits::Bits;
-use super::super::tally::{Indices, LENGTHS, LITERALS, Piece, SLOTS};
+use super::super::tally::{Indices, LENGTHS, LITERALS, SLOTS, TallyPiece};
 use super::Entries;
 
 /// Records per vector.
@@ -31,7 +31,7 @@ pub fn detected() -> bool {
 /// # Safety
 /// There must be space for the piece and eight bytes.
 #[target_feature(enable = "avx512f,avx512cd,avx512bw,bmi1,bmi2,lzcnt")]
-pub unsafe fn put_piece(entries: &Entries, bits: &mut Bits, piece: Piece<'_>) {
+pub unsafe fn put_piece(entries: &Entries, bits: &mut Bits, piece: TallyPiece<'_>) {
     let (place, held, count) = bits.state();
     let mut own = Bits::new(place, held, count);
     for eight in piece.records.chunks(LANES) {

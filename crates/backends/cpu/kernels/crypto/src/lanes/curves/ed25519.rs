@@ -10,7 +10,7 @@ use panoply_core::once::OnceBox;
 use panoply_core::op::crypto::HashAlgorithm;
 
 use super::field25519::{Field, LIMBS, constant, difference, entered, inverse, left, product, sum};
-use super::number::{Modulus, Number, is_below, of_little_endian};
+use super::number::{Modulus, U256, is_below, of_little_endian};
 use super::table::{Digit, Digits, LANES, Table, stored};
 use crate::hash::hash_parts;
 use crate::lanes::{detected_for_hash, hash_alike};
@@ -21,12 +21,11 @@ pub(super) const FIELD: Modulus =
 pub(super) const ORDER: Modulus =
     Modulus::new([0x5812_631a_5cf5_d3ed, 0x14de_f9de_a2f7_9cd6, 0, 0x1000_0000_0000_0000]);
 /// The curve's d: -x² + y² = 1 + d x² y².
-pub(super) const D: Number =
-    [0x75eb_4dca_1359_78a3, 0x0070_0a4d_4141_d8ab, 0x8cc7_4079_7779_e898, 0x5203_6cee_2b6f_fe73];
+pub(super) const D: U256 = [0x75eb_4dca_1359_78a3, 0x0070_0a4d_4141_d8ab, 0x8cc7_4079_7779_e898, 0x5203_6cee_2b6f_fe73];
 /// A square root of -1.
-const ROOT: Number = [0xc4ee_1b27_4a0e_a0b0, 0x2f43_1806_ad2f_e478, 0x2b4d_0099_3dfb_d7a7, 0x2b83_2480_4fc1_df0b];
+const ROOT: U256 = [0xc4ee_1b27_4a0e_a0b0, 0x2f43_1806_ad2f_e478, 0x2b4d_0099_3dfb_d7a7, 0x2b83_2480_4fc1_df0b];
 /// (p - 5) / 8.
-const EIGHTH: Number = [0xffff_ffff_ffff_fffd, u64::MAX, u64::MAX, 0x0fff_ffff_ffff_ffff];
+const EIGHTH: U256 = [0xffff_ffff_ffff_fffd, u64::MAX, u64::MAX, 0x0fff_ffff_ffff_ffff];
 /// The encoded base point: y is four fifths, x even.
 pub(super) const BASE: [u8; 32] = {
     let mut bytes = [0x66; 32];
@@ -54,8 +53,8 @@ pub struct Ed25519Lanes {
 struct Candidate {
     index: usize,
     r: [u8; 32],
-    s: Number,
-    h: Number,
+    s: U256,
+    h: U256,
 }
 
 /// A point: x / z, y / z, and t / z = x y / z².
@@ -249,7 +248,7 @@ fn affine(points: &[Point]) -> Vec<(Field, Field)> {
 /// # Safety
 /// The CPU must have AVX-512 F.
 #[target_feature(enable = "avx512f")]
-unsafe fn multiples<const PAIRS: usize>(x: &Number, y: &Number) -> Multiples<PAIRS> {
+unsafe fn multiples<const PAIRS: usize>(x: &U256, y: &U256) -> Multiples<PAIRS> {
     let (mut table, entries) = (Multiples::new(), Multiples::<PAIRS>::ENTRIES);
     let bases = doubled_bases(x, y, Multiples::<PAIRS>::BITS, Multiples::<PAIRS>::WINDOWS);
     let d2 = FIELD.sum(&D, &D);
@@ -282,11 +281,11 @@ unsafe fn multiples<const PAIRS: usize>(x: &Number, y: &Number) -> Multiples<PAI
 }
 
 /// Affine coordinates of the point, of the point doubled `bits` times, and so on.
-fn doubled_bases(x: &Number, y: &Number, bits: usize, count: usize) -> Vec<(Number, Number)> {
+fn doubled_bases(x: &U256, y: &U256, bits: usize, count: usize) -> Vec<(U256, U256)> {
     let (product, sum, difference) = (
-        |a: &Number, b: &Number| FIELD.product(a, b),
-        |a: &Number, b: &Number| FIELD.sum(a, b),
-        |a: &Number, b: &Number| FIELD.difference(a, b),
+        |a: &U256, b: &U256| FIELD.product(a, b),
+        |a: &U256, b: &U256| FIELD.sum(a, b),
+        |a: &U256, b: &U256| FIELD.difference(a, b),
     );
     let (mut x, mut y, mut z) = (FIELD.entered(x), FIELD.entered(y), FIELD.one);
     let (mut points, mut over) = (Vec::with_capacity(count), Vec::with_capacity(count));
@@ -307,7 +306,7 @@ fn doubled_bases(x: &Number, y: &Number, bits: usize, count: usize) -> Vec<(Numb
 }
 
 /// The coordinates of an encoded point; `None` if it is not on the curve.
-pub(super) fn decoded(encoded: &[u8; 32]) -> Option<(Number, Number)> {
+pub(super) fn decoded(encoded: &[u8; 32]) -> Option<(U256, U256)> {
     let mut y = of_little_endian(encoded);
     let is_odd = y[3] >> 63;
     y[3] &= i64::MAX as u64;
@@ -315,7 +314,7 @@ pub(super) fn decoded(encoded: &[u8; 32]) -> Option<(Number, Number)> {
         return None;
     }
     // x² = u / v; a root is u v³ (u v⁷)^((p - 5) / 8), or that times a root of -1.
-    let product = |a: &Number, b: &Number| FIELD.product(a, b);
+    let product = |a: &U256, b: &U256| FIELD.product(a, b);
     let entered = FIELD.entered(&y);
     let square = product(&entered, &entered);
     let u = FIELD.difference(&square, &FIELD.one);

@@ -4,7 +4,7 @@
 
 use std::arch::x86_64::*;
 
-use super::number::Number;
+use super::number::U256;
 use super::table::{LANES, from_limbs, in_limbs, loaded, stored};
 
 pub(super) const LIMBS: usize = 10;
@@ -18,7 +18,7 @@ fn start(limb: usize) -> usize {
 /// Converts numbers below 2^256.
 #[inline]
 #[target_feature(enable = "avx512f")]
-pub(super) fn entered(numbers: &[Number; LANES]) -> Field {
+pub(super) fn entered(numbers: &[U256; LANES]) -> Field {
     // The highest limb has one bit too many.
     let mut limbs = in_limbs(numbers, start);
     limbs[9].iter_mut().zip(numbers).for_each(|(limb, number)| *limb = (number[3] >> 38) as i64);
@@ -27,7 +27,7 @@ pub(super) fn entered(numbers: &[Number; LANES]) -> Field {
 
 /// Converts carried numbers back to numbers below the modulus.
 #[target_feature(enable = "avx512f")]
-pub(super) fn left(f: &Field) -> [Number; LANES] {
+pub(super) fn left(f: &Field) -> [U256; LANES] {
     // The number lies between -2^255 and 2^255, so between -2 and 1 moduli. Whether adding 19
     // carries beyond the lowest 255 bits decides how often the modulus is subtracted.
     let mut f = *f;

@@ -7,7 +7,7 @@
 
 use std::arch::x86_64::*;
 
-use super::number::{Modulus, Number};
+use super::number::{Modulus, U256};
 use super::table::{LANES, from_limbs, in_limbs, loaded, stored};
 
 pub(super) const LIMBS: usize = 9;
@@ -18,8 +18,8 @@ const BITS: u32 = 29;
 pub(super) const MODULUS: Modulus = Modulus::new([u64::MAX, 0xffff_ffff, 0, 0xffff_ffff_0000_0001]);
 /// Factors that convert to this Montgomery form: from the form of [`MODULUS`], and from plain
 /// numbers.
-const FROM_ENTERED: Number = MODULUS.power_of_two(5);
-const FROM_PLAIN: Number = MODULUS.power_of_two(261);
+const FROM_ENTERED: U256 = MODULUS.power_of_two(5);
+const FROM_PLAIN: U256 = MODULUS.power_of_two(261);
 
 fn start(limb: usize) -> usize {
     limb * BITS as usize
@@ -27,19 +27,19 @@ fn start(limb: usize) -> usize {
 
 /// Converts numbers in the Montgomery form of [`MODULUS`].
 #[target_feature(enable = "avx512f")]
-pub(super) fn from_entered(numbers: &[Number; LANES]) -> Field {
+pub(super) fn from_entered(numbers: &[U256; LANES]) -> Field {
     loaded(&in_limbs(&numbers.map(|number| MODULUS.product(&number, &FROM_ENTERED)), start))
 }
 
 /// Converts numbers below 2^256.
 #[target_feature(enable = "avx512f")]
-pub(super) fn entered(numbers: &[Number; LANES]) -> Field {
+pub(super) fn entered(numbers: &[U256; LANES]) -> Field {
     loaded(&in_limbs(&numbers.map(|number| MODULUS.product(&number, &FROM_PLAIN)), start))
 }
 
 /// Converts carried numbers back to plain numbers below the modulus.
 #[target_feature(enable = "avx512f")]
-pub(super) fn left(f: &Field) -> [Number; LANES] {
+pub(super) fn left(f: &Field) -> [U256; LANES] {
     from_limbs(&stored(&lowered(f)), start).map(|number| MODULUS.below(number, 0))
 }
 
@@ -93,7 +93,7 @@ pub(super) fn chosen(mask: __mmask8, f: &Field, g: &Field) -> Field {
 }
 
 /// Products of limbs, unreduced.
-type Wide = [__m512i; 2 * LIMBS];
+type WideProduct = [__m512i; 2 * LIMBS];
 
 macro_rules! wide {
     ($term:ident) => {
@@ -131,7 +131,7 @@ macro_rules! column {
 
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn wide(f: &Field, g: &Field) -> Wide {
+fn wide(f: &Field, g: &Field) -> WideProduct {
     macro_rules! term {
         ($k:literal, $i:literal) => {
             if $i <= $k && $k - $i < LIMBS as i32 {
@@ -210,7 +210,7 @@ fn squared_often(f: &Field, times: usize) -> Field {
 /// zero; of p only four bits matter beyond.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn reduced(mut t: Wide) -> Field {
+fn reduced(mut t: WideProduct) -> Field {
     let mask = _mm512_set1_epi64((1 << BITS) - 1);
     macro_rules! step {
         ($($i:literal)*) => {

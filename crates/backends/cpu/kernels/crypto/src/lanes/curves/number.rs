@@ -5,24 +5,24 @@
 
 use zeroize::Zeroize;
 
-pub(super) type Number = [u64; 4];
+pub(super) type U256 = [u64; 4];
 
-pub(super) const ONE: Number = [1, 0, 0, 0];
+pub(super) const ONE: U256 = [1, 0, 0, 0];
 
 /// A modulus above 2^252.
 pub(super) struct Modulus {
     /// The modulus itself.
-    pub modulus: Number,
+    pub modulus: U256,
     /// The factor that makes the modulus end in -1.
     factor: u64,
     /// 2^256 modulo the modulus: one in Montgomery form.
-    pub one: Number,
+    pub one: U256,
     /// 2^512 modulo the modulus.
-    square: Number,
+    square: U256,
 }
 
 impl Modulus {
-    pub const fn new(modulus: Number) -> Modulus {
+    pub const fn new(modulus: U256) -> Modulus {
         // Each step doubles the number of correct bits; an odd number is its own inverse modulo 8.
         let (mut inverse, mut step) = (modulus[0], 0);
         while step < 5 {
@@ -35,12 +35,12 @@ impl Modulus {
     }
 
     /// 2^(256 + `bits`).
-    pub const fn power_of_two(&self, bits: usize) -> Number {
+    pub const fn power_of_two(&self, bits: usize) -> U256 {
         doubled_often(self.one, &self.modulus, bits)
     }
 
     /// a b / 2^256; one of the two must be below the modulus.
-    pub fn product(&self, a: &Number, b: &Number) -> Number {
+    pub fn product(&self, a: &U256, b: &U256) -> U256 {
         let mut sum = [0_u64; 5];
         for a in a {
             let mut carry = 0_u128;
@@ -64,44 +64,44 @@ impl Modulus {
     }
 
     /// Reduces a number below twice the modulus; `high` is its fifth word.
-    pub fn below(&self, number: Number, high: u64) -> Number {
+    pub fn below(&self, number: U256, high: u64) -> U256 {
         let (less, borrow) = subtracted(&number, &self.modulus);
         // All ones if the number was below the modulus.
         chosen(&number, &less, (borrow & !high & 1).wrapping_neg())
     }
 
-    pub fn sum(&self, a: &Number, b: &Number) -> Number {
+    pub fn sum(&self, a: &U256, b: &U256) -> U256 {
         let (sum, carry) = added(a, b);
         self.below(sum, carry)
     }
 
-    pub fn difference(&self, a: &Number, b: &Number) -> Number {
+    pub fn difference(&self, a: &U256, b: &U256) -> U256 {
         let (less, borrow) = subtracted(a, b);
         let masked = self.modulus.map(|word| word & borrow.wrapping_neg());
         added(&less, &masked).0
     }
 
-    pub fn negated(&self, a: &Number) -> Number {
+    pub fn negated(&self, a: &U256) -> U256 {
         self.difference(&[0; 4], a)
     }
 
     /// Converts to Montgomery form.
-    pub fn entered(&self, a: &Number) -> Number {
+    pub fn entered(&self, a: &U256) -> U256 {
         self.product(a, &self.square)
     }
 
     /// Converts back from Montgomery form.
-    pub fn left(&self, a: &Number) -> Number {
+    pub fn left(&self, a: &U256) -> U256 {
         self.product(a, &ONE)
     }
 
     /// Reduces a number of 512 bits that is not in Montgomery form.
-    pub fn of_wide(&self, low: &Number, high: &Number) -> Number {
+    pub fn of_wide(&self, low: &U256, high: &U256) -> U256 {
         self.sum(&self.product(low, &self.one), &self.product(high, &self.square))
     }
 
     /// The power. The exponent must be public.
-    pub fn power(&self, base: &Number, exponent: &Number) -> Number {
+    pub fn power(&self, base: &U256, exponent: &U256) -> U256 {
         let mut made = self.one;
         for bit in (0..256).rev() {
             made = self.product(&made, &made);
@@ -113,7 +113,7 @@ impl Modulus {
     }
 
     /// Inverts numbers in place, modulo a prime; none may be zero.
-    pub fn invert(&self, numbers: &mut [Number]) {
+    pub fn invert(&self, numbers: &mut [U256]) {
         let mut products = Vec::with_capacity(numbers.len());
         let mut product = self.one;
         for number in &*numbers {
@@ -131,7 +131,7 @@ impl Modulus {
     }
 }
 
-const fn doubled_often(mut number: Number, modulus: &Number, times: usize) -> Number {
+const fn doubled_often(mut number: U256, modulus: &U256, times: usize) -> U256 {
     let mut time = 0;
     while time < times {
         let high = number[3] >> 63;
@@ -148,7 +148,7 @@ const fn doubled_often(mut number: Number, modulus: &Number, times: usize) -> Nu
 }
 
 /// The sum and its carry.
-pub(super) fn added(a: &Number, b: &Number) -> (Number, u64) {
+pub(super) fn added(a: &U256, b: &U256) -> (U256, u64) {
     let (mut sum, mut carry) = ([0; 4], 0_u128);
     for (place, sum) in sum.iter_mut().enumerate() {
         carry += u128::from(a[place]) + u128::from(b[place]);
@@ -159,7 +159,7 @@ pub(super) fn added(a: &Number, b: &Number) -> (Number, u64) {
 }
 
 /// The difference, and 1 if it is negative.
-pub(super) const fn subtracted(a: &Number, b: &Number) -> (Number, u64) {
+pub(super) const fn subtracted(a: &U256, b: &U256) -> (U256, u64) {
     let (mut less, mut borrow, mut place) = ([0; 4], 0_i128, 0);
     while place < 4 {
         borrow += a[place] as i128 - b[place] as i128;
@@ -171,19 +171,19 @@ pub(super) const fn subtracted(a: &Number, b: &Number) -> (Number, u64) {
 }
 
 /// `a` if the mask is all ones, `b` if it is zero.
-pub(super) fn chosen(a: &Number, b: &Number, mask: u64) -> Number {
+pub(super) fn chosen(a: &U256, b: &U256, mask: u64) -> U256 {
     // Hidden from the compiler, which could turn a known mask into a branch.
     let mask = std::hint::black_box(mask);
     std::array::from_fn(|place| (a[place] & mask) | (b[place] & !mask))
 }
 
 /// Whether a is below b. For public numbers only.
-pub(super) fn is_below(a: &Number, b: &Number) -> bool {
+pub(super) fn is_below(a: &U256, b: &U256) -> bool {
     subtracted(a, b).1 == 1
 }
 
 /// Reads 32 bytes, lowest first.
-pub(super) fn of_little_endian(bytes: &[u8; 32]) -> Number {
+pub(super) fn of_little_endian(bytes: &[u8; 32]) -> U256 {
     let (words, _) = bytes.as_chunks();
     std::array::from_fn(|place| u64::from_le_bytes(words[place]))
 }

@@ -13,15 +13,15 @@ use super::field_p256::{
     Field, LIMBS, MODULUS, are_zero, chosen, difference, difference_of_products, entered, from_entered, inverse,
     less_twice, one, product, square,
 };
-use super::number::{Modulus, Number, is_below, subtracted};
+use super::number::{Modulus, U256, is_below, subtracted};
 use super::table::{Digit, Digits, LANES, Table, stored};
 
 /// The order of the base point.
 pub(super) const ORDER: Modulus =
     Modulus::new([0xf3b9_cac2_fc63_2551, 0xbce6_faad_a717_9e84, u64::MAX, 0xffff_ffff_0000_0000]);
 /// Half of the order, rounded down.
-const HALF: Number = [0x79dc_e561_7e31_92a8, 0xde73_7d56_d38b_cf42, 0x7fff_ffff_ffff_ffff, 0x7fff_ffff_8000_0000];
-const BASE: [Number; 2] = [
+const HALF: U256 = [0x79dc_e561_7e31_92a8, 0xde73_7d56_d38b_cf42, 0x7fff_ffff_ffff_ffff, 0x7fff_ffff_8000_0000];
+const BASE: [U256; 2] = [
     [0xf4a1_3945_d898_c296, 0x7703_7d81_2deb_33a0, 0xf8bc_e6e5_63a4_40f2, 0x6b17_d1f2_e12c_4247],
     [0xcbb6_4068_37bf_51f5, 0x2bce_3357_6b31_5ece, 0x8ee7_eb4a_7c0f_9e16, 0x4fe3_42e2_fe1a_7f9b],
 ];
@@ -41,9 +41,9 @@ pub struct P256Lanes {
 /// A signature whose numbers are in range.
 struct Candidate {
     index: usize,
-    r: Number,
+    r: U256,
     /// The hash, below the order.
-    hash: Number,
+    hash: U256,
 }
 
 /// Points in lanes.
@@ -91,7 +91,7 @@ impl P256Lanes {
                 };
                 let Ok(s) = s.try_into().map(of_big_endian) else { continue };
                 let r = of_big_endian(r);
-                let in_range = |number: &Number| *number != [0; 4] && is_below(number, &ORDER.modulus);
+                let in_range = |number: &U256| *number != [0; 4] && is_below(number, &ORDER.modulus);
                 // If r plus the order is below p, that sum could be x as well.
                 let (beyond, _) = subtracted(&MODULUS.modulus, &ORDER.modulus);
                 if in_range(&r) && in_range(&s) && !is_below(&r, &beyond) {
@@ -111,13 +111,13 @@ impl P256Lanes {
     /// # Safety
     /// The CPU must have AVX-512 F.
     #[target_feature(enable = "avx512f")]
-    unsafe fn verified(&self, candidates: &[Candidate], inverses: &[Number]) -> Vec<Option<bool>> {
+    unsafe fn verified(&self, candidates: &[Candidate], inverses: &[U256]) -> Vec<Option<bool>> {
         // Lanes without a signature repeat the last one.
         let groups = candidates.chunks(LANES).zip(inverses.chunks(LANES));
         let digits: Vec<(Digits, Digits)> = groups
             .map(|(group, inverses)| {
                 let own = |lane: usize| lane.min(group.len() - 1);
-                let factor = |factor: fn(&Candidate) -> &Number| {
+                let factor = |factor: fn(&Candidate) -> &U256| {
                     halved(std::array::from_fn(|lane| ORDER.product(factor(&group[own(lane)]), &inverses[own(lane)])))
                 };
                 let (u1, u1_is_negated) = factor(|candidate| &candidate.hash);
@@ -150,7 +150,7 @@ impl P256Lanes {
 }
 
 /// Replaces numbers above half of the order by their negatives; also returns which were negated.
-fn halved(numbers: [Number; LANES]) -> ([Number; LANES], [bool; LANES]) {
+fn halved(numbers: [U256; LANES]) -> ([U256; LANES], [bool; LANES]) {
     let is_above = numbers.map(|number| is_below(&HALF, &number));
     (std::array::from_fn(|lane| if is_above[lane] { ORDER.negated(&numbers[lane]) } else { numbers[lane] }), is_above)
 }
@@ -229,7 +229,7 @@ pub(super) fn inverses(points: &[Point]) -> Vec<Field> {
 /// # Safety
 /// The CPU must have AVX-512 F.
 #[target_feature(enable = "avx512f")]
-unsafe fn multiples<const PAIRS: usize>(point: &[Number; 2]) -> Multiples<PAIRS> {
+unsafe fn multiples<const PAIRS: usize>(point: &[U256; 2]) -> Multiples<PAIRS> {
     let (mut table, entries) = (Multiples::new(), Multiples::<PAIRS>::ENTRIES);
     let bases = doubled_bases(point, Multiples::<PAIRS>::BITS, Multiples::<PAIRS>::WINDOWS);
     let (mut points, one) = (Vec::new(), one());
@@ -260,7 +260,7 @@ unsafe fn multiples<const PAIRS: usize>(point: &[Number; 2]) -> Multiples<PAIRS>
 
 /// Affine coordinates of the point and of its double, then of the point doubled `bits` times and
 /// its double, and so on; in Montgomery form.
-fn doubled_bases(point: &[Number; 2], bits: usize, count: usize) -> Vec<[Number; 4]> {
+fn doubled_bases(point: &[U256; 2], bits: usize, count: usize) -> Vec<[U256; 4]> {
     let mut point = [MODULUS.entered(&point[0]), MODULUS.entered(&point[1]), MODULUS.one];
     let (mut points, mut over) = (Vec::with_capacity(2 * count), Vec::with_capacity(2 * count));
     for _ in 0..count {
@@ -285,11 +285,11 @@ fn doubled_bases(point: &[Number; 2], bits: usize, count: usize) -> Vec<[Number;
     (0..count).map(pair).collect()
 }
 
-fn doubled([x, y, z]: &[Number; 3]) -> [Number; 3] {
+fn doubled([x, y, z]: &[U256; 3]) -> [U256; 3] {
     let (product, sum, difference) = (
-        |a: &Number, b: &Number| MODULUS.product(a, b),
-        |a: &Number, b: &Number| MODULUS.sum(a, b),
-        |a: &Number, b: &Number| MODULUS.difference(a, b),
+        |a: &U256, b: &U256| MODULUS.product(a, b),
+        |a: &U256, b: &U256| MODULUS.sum(a, b),
+        |a: &U256, b: &U256| MODULUS.difference(a, b),
     );
     let (delta, gamma) = (product(z, z), product(y, y));
     let beta = product(x, &gamma);
@@ -307,13 +307,13 @@ fn doubled([x, y, z]: &[Number; 3]) -> [Number; 3] {
 }
 
 /// Reads 32 big-endian bytes.
-pub(super) fn of_big_endian(bytes: &[u8; 32]) -> Number {
+pub(super) fn of_big_endian(bytes: &[u8; 32]) -> U256 {
     let (words, _) = bytes.as_chunks();
     std::array::from_fn(|place| u64::from_be_bytes(words[3 - place]))
 }
 
 /// Writes 32 big-endian bytes.
-pub(super) fn to_big_endian(number: &Number) -> [u8; 32] {
+pub(super) fn to_big_endian(number: &U256) -> [u8; 32] {
     let mut bytes = [0; 32];
     for (bytes, word) in bytes.chunks_exact_mut(8).zip(number.iter().rev()) {
         bytes.copy_from_slice(&word.to_be_bytes());

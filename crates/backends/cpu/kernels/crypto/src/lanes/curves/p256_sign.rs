@@ -10,16 +10,16 @@
 use zeroize::{Zeroize, Zeroizing, zeroize_flat_type};
 
 use super::field_p256::{left, product, square};
-use super::number::{Number, chosen, subtracted};
+use super::number::{U256, chosen, subtracted};
 use super::p256::{CHUNK, Multiples, ORDER, Point, Sum, base, inverses, of_big_endian, to_big_endian};
 use super::table::{Digits, LANES, loaded, stored};
 use crate::lanes::sha512;
 
 /// A private key for the lanes.
 pub struct P256SignLanes {
-    secret: Zeroizing<Number>,
+    secret: Zeroizing<U256>,
     /// The same in Montgomery form.
-    entered: Zeroizing<Number>,
+    entered: Zeroizing<U256>,
 }
 
 impl P256SignLanes {
@@ -47,7 +47,7 @@ impl P256SignLanes {
     /// The CPU must have AVX-512 F and BW.
     #[target_feature(enable = "avx512f,avx512bw")]
     unsafe fn sign_chunk(&self, digests: &[[u8; 32]], random: &[[u8; 32]], signatures: &mut [[u8; 64]]) {
-        let hashes: Vec<Number> = digests.iter().map(|digest| ORDER.below(of_big_endian(digest), 0)).collect();
+        let hashes: Vec<U256> = digests.iter().map(|digest| ORDER.below(of_big_endian(digest), 0)).collect();
         let mut nonces = Zeroizing::new(Vec::with_capacity(CHUNK));
         for (hashes, random) in hashes.chunks(LANES).zip(random.chunks(LANES)) {
             // Lanes without a message repeat the last one.
@@ -58,7 +58,7 @@ impl P256SignLanes {
         let mut points = multiplied(nonces.as_chunks().0);
         let mut over = inverses(&points);
         let xs = points.iter().zip(&over).flat_map(|(point, over)| left(&product(&point.x, &square(over))));
-        let xs: Vec<Number> = xs.collect();
+        let xs: Vec<U256> = xs.collect();
         for (point, over) in points.iter_mut().zip(&mut over) {
             // SAFETY: both are contents of registers, for which zeros are valid.
             unsafe {
@@ -81,7 +81,7 @@ impl P256SignLanes {
     }
 
     #[target_feature(enable = "avx512f,avx512bw")]
-    fn nonces(&self, hashes: &[Number; LANES], random: [Number; LANES]) -> [Number; LANES] {
+    fn nonces(&self, hashes: &[U256; LANES], random: [U256; LANES]) -> [U256; LANES] {
         let mut words = [[0_i64; LANES]; 16];
         for place in 0..4 {
             words[place] = [self.secret[place] as i64; LANES];
@@ -106,7 +106,7 @@ impl P256SignLanes {
 /// window i is between -2^(8 i) and 2^(8 i), the next summand is at least that large, and both
 /// together stay below the order.
 #[target_feature(enable = "avx512f")]
-fn multiplied(nonces: &[[Number; LANES]]) -> Vec<Point> {
+fn multiplied(nonces: &[[U256; LANES]]) -> Vec<Point> {
     let digits: Vec<_> = nonces.iter().map(|nonces| Zeroizing::new(halved_digits(nonces))).collect();
     let (mut sums, base) = (vec![Sum::new(); nonces.len()], base());
     // Window by window, so that each table entry is read once for all nonces.
@@ -123,7 +123,7 @@ fn multiplied(nonces: &[[Number; LANES]]) -> Vec<Point> {
     points
 }
 
-fn halved_digits(nonces: &[Number; LANES]) -> Digits {
+fn halved_digits(nonces: &[U256; LANES]) -> Digits {
     let halved = Zeroizing::new(nonces.map(|nonce| {
         let other = ORDER.negated(&nonce);
         // All ones if the nonce is the smaller one.
@@ -138,7 +138,7 @@ fn halved_digits(nonces: &[Number; LANES]) -> Digits {
 /// The CPU must have AVX-512 F.
 #[cfg(test)]
 #[target_feature(enable = "avx512f")]
-pub(super) unsafe fn xs_of(nonces: &[Number; LANES]) -> [Number; LANES] {
+pub(super) unsafe fn xs_of(nonces: &[U256; LANES]) -> [U256; LANES] {
     let points = multiplied(&[*nonces]);
     left(&product(&points[0].x, &square(&inverses(&points)[0])))
 }

@@ -7,7 +7,7 @@
 
 use std::arch::x86_64::*;
 
-use super::number::Number;
+use super::number::U256;
 
 /// Lanes of a register.
 pub(super) const LANES: usize = 8;
@@ -17,11 +17,11 @@ const WORDS: usize = 16;
 /// One limb of sixteen entries.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
-struct Row([i32; WORDS]);
+struct LimbRow([i32; WORDS]);
 
 /// A table whose entries have `LIMBS` limbs, for windows of `6 + log2(PAIRS)` bits: limb after
 /// limb, pairs of rows.
-pub(super) struct Table<const LIMBS: usize, const PAIRS: usize>(Vec<[[[Row; 2]; PAIRS]; LIMBS]>);
+pub(super) struct Table<const LIMBS: usize, const PAIRS: usize>(Vec<[[[LimbRow; 2]; PAIRS]; LIMBS]>);
 
 /// The digits of one window: indices of entries, with signs.
 pub(super) struct Digit {
@@ -45,7 +45,7 @@ impl<const LIMBS: usize, const PAIRS: usize> Table<LIMBS, PAIRS> {
 
     /// A table of zeros.
     pub fn new() -> Self {
-        Table(vec![[[[Row([0; WORDS]); 2]; PAIRS]; LIMBS]; Self::WINDOWS])
+        Table(vec![[[[LimbRow([0; WORDS]); 2]; PAIRS]; LIMBS]; Self::WINDOWS])
     }
 
     /// Sets one limb of the entry for `times` times the point; `times` begins with 1.
@@ -82,7 +82,7 @@ impl<const LIMBS: usize, const PAIRS: usize> Table<LIMBS, PAIRS> {
 
     /// The digits of eight numbers below 2^255, each from -2^(bits - 1) + 1 to 2^(bits - 1). In
     /// lanes with `is_negated` their signs are inverted.
-    pub fn digits(numbers: &[Number; LANES], is_negated: [bool; LANES]) -> Digits {
+    pub fn digits(numbers: &[U256; LANES], is_negated: [bool; LANES]) -> Digits {
         let mut digits = vec![[0; LANES]; Self::WINDOWS];
         for (lane, number) in numbers.iter().enumerate() {
             let (mut carry, sign) = (0, -i16::from(is_negated[lane]));
@@ -114,13 +114,13 @@ impl Digit {
 /// The CPU must have AVX-512 F.
 #[inline]
 #[target_feature(enable = "avx512f")]
-unsafe fn load(row: &Row) -> __m512i {
+unsafe fn load(row: &LimbRow) -> __m512i {
     // SAFETY: a row is 64 bytes, aligned.
     unsafe { _mm512_load_si512(row.0.as_ptr().cast()) }
 }
 
 /// Up to 32 bits of a number; bits beyond its end are zero.
-pub(super) fn bits_of(number: &Number, first: usize, count: usize) -> u64 {
+pub(super) fn bits_of(number: &U256, first: usize, count: usize) -> u64 {
     let (word, shift) = (first / 64, first % 64);
     let low = number.get(word).map_or(0, |word| word >> shift);
     let high = if shift + count > 64 { number.get(word + 1).map_or(0, |word| word << (64 - shift)) } else { 0 };
@@ -129,7 +129,7 @@ pub(super) fn bits_of(number: &Number, first: usize, count: usize) -> u64 {
 
 /// Splits eight numbers into limbs; limb `i` has the bits from `start(i)` to `start(i + 1)`.
 pub(super) fn in_limbs<const LIMBS: usize>(
-    numbers: &[Number; LANES],
+    numbers: &[U256; LANES],
     start: impl Fn(usize) -> usize,
 ) -> [[i64; LANES]; LIMBS] {
     std::array::from_fn(|limb| {
@@ -162,7 +162,7 @@ pub(super) fn stored<const LIMBS: usize>(registers: &[__m512i; LIMBS]) -> [[i64;
 pub(super) fn from_limbs<const LIMBS: usize>(
     limbs: &[[i64; LANES]; LIMBS],
     start: impl Fn(usize) -> usize,
-) -> [Number; LANES] {
+) -> [U256; LANES] {
     std::array::from_fn(|lane| {
         let mut number = [0; 4];
         for (limb, lanes) in limbs.iter().enumerate() {

@@ -2,7 +2,7 @@
 
 use aws_lc_rs::agreement::{ECDH_P256, PrivateKey};
 
-use super::number::{Modulus, Number, ONE, of_little_endian};
+use super::number::{Modulus, ONE, U256, of_little_endian};
 use super::p256::{ORDER, of_big_endian, to_big_endian};
 use super::table::{LANES, loaded};
 use super::{P256Lanes, P256SignLanes, ed25519, field_p256, field25519, p256_sign};
@@ -29,16 +29,16 @@ impl Random {
         word ^ (word >> 31)
     }
 
-    fn number(&mut self) -> Number {
+    fn number(&mut self) -> U256 {
         std::array::from_fn(|_| self.next())
     }
 }
 
 /// Numbers modulo a modulus above 2^252, computed only by adding and comparing.
-struct Plain(Number);
+struct Plain(U256);
 
 impl Plain {
-    fn reduced(&self, mut number: Number) -> Number {
+    fn reduced(&self, mut number: U256) -> U256 {
         while number.iter().rev().ge(self.0.iter().rev()) {
             let mut borrow = false;
             for (word, other) in number.iter_mut().zip(&self.0) {
@@ -50,7 +50,7 @@ impl Plain {
         number
     }
 
-    fn negated(&self, number: &Number) -> Number {
+    fn negated(&self, number: &U256) -> U256 {
         let (mut out, mut borrow) = ([0; 4], 0_i128);
         for place in 0..4 {
             borrow += i128::from(self.0[place]) - i128::from(number[place]);
@@ -60,7 +60,7 @@ impl Plain {
         self.reduced(out)
     }
 
-    fn sum(&self, a: &Number, b: &Number) -> Number {
+    fn sum(&self, a: &U256, b: &U256) -> U256 {
         // a - (m - b), or m more.
         let other = self.negated(b);
         if other == [0; 4] {
@@ -83,7 +83,7 @@ impl Plain {
         out
     }
 
-    fn product(&self, a: &Number, b: &Number) -> Number {
+    fn product(&self, a: &U256, b: &U256) -> U256 {
         let (a, b) = (self.reduced(*a), self.reduced(*b));
         let mut sum = [0; 4];
         for bit in (0..256).rev() {
@@ -96,7 +96,7 @@ impl Plain {
     }
 
     /// The number represented by signed limbs.
-    fn of_limbs(&self, limbs: &[i64], bits: impl Fn(usize) -> usize) -> Number {
+    fn of_limbs(&self, limbs: &[i64], bits: impl Fn(usize) -> usize) -> U256 {
         let mut sum = [0; 4];
         for (place, limb) in limbs.iter().enumerate().rev() {
             for _ in 0..bits(place) {
@@ -110,7 +110,7 @@ impl Plain {
 }
 
 /// Edge cases for words, limbs and the modulus.
-fn extremes(modulus: &Number) -> Vec<Number> {
+fn extremes(modulus: &U256) -> Vec<U256> {
     let plain = Plain(*modulus);
     let mut numbers = vec![[0; 4], ONE, [2, 0, 0, 0], [19, 0, 0, 0], [u64::MAX; 4]];
     numbers.extend([1, 2, 3, 19, 38].map(|less| plain.negated(&[less, 0, 0, 0])));
@@ -141,7 +141,7 @@ fn one_number_at_a_time_is_that_of_integers() {
             let high = plain.product(&plain.sum(&plain.reduced([u64::MAX; 4]), &ONE), &b);
             assert_eq!(own.of_wide(a, &b), plain.sum(&below, &high));
         }
-        let mut inverses: Vec<Number> = numbers.iter().map(|number| own.entered(number)).collect();
+        let mut inverses: Vec<U256> = numbers.iter().map(|number| own.entered(number)).collect();
         inverses.retain(|number| *number != [0; 4]);
         let before = inverses.clone();
         own.invert(&mut inverses);
@@ -152,7 +152,7 @@ fn one_number_at_a_time_is_that_of_integers() {
 }
 
 /// Eight numbers from a list, from an index on.
-fn eight(numbers: &[Number], first: usize) -> [Number; LANES] {
+fn eight(numbers: &[U256], first: usize) -> [U256; LANES] {
     std::array::from_fn(|lane| numbers[(first + lane * 5) % numbers.len()])
 }
 
@@ -264,23 +264,23 @@ unsafe fn check_p256() {
 }
 
 /// Coordinates of a multiple of the P-256 base point, from AWS-LC.
-fn multiple(factor: &Number) -> [u8; 64] {
+fn multiple(factor: &U256) -> [u8; 64] {
     let key = PrivateKey::from_private_key(&ECDH_P256, &to_big_endian(factor)).unwrap();
     key.compute_public_key().unwrap().as_ref()[1..].try_into().unwrap()
 }
 
 /// Non-zero numbers below the order of P-256, at the ends of windows and of the order's halves.
-fn factors() -> Vec<Number> {
+fn factors() -> Vec<U256> {
     let order = Plain(ORDER.modulus);
     let half = order.product(&order.sum(&ORDER.modulus, &ONE), &ORDER.left(&inverse_of_two()));
-    let mut factors: Vec<Number> = [1, 2, 3, 127, 128, 129, 255, 256, 257, 0x8080].map(|low| [low, 0, 0, 0]).to_vec();
+    let mut factors: Vec<U256> = [1, 2, 3, 127, 128, 129, 255, 256, 257, 0x8080].map(|low| [low, 0, 0, 0]).to_vec();
     factors.extend([half, order.sum(&half, &ONE), order.negated(&half), order.product(&half, &[3, 0, 0, 0])]);
     factors.extend((0..256).step_by(8).map(|bit| {
         let mut number = [0; 4];
         number[bit / 64] = 0x80 << (bit % 64);
         order.reduced(number)
     }));
-    let opposite: Vec<Number> = factors.iter().map(|factor| order.negated(factor)).collect();
+    let opposite: Vec<U256> = factors.iter().map(|factor| order.negated(factor)).collect();
     factors.extend(opposite);
     let mut random = Random(10);
     factors.extend((0..40).map(|_| order.reduced(random.number())));
@@ -288,7 +288,7 @@ fn factors() -> Vec<Number> {
     factors
 }
 
-fn inverse_of_two() -> Number {
+fn inverse_of_two() -> U256 {
     let mut two = [ORDER.entered(&[2, 0, 0, 0])];
     ORDER.invert(&mut two);
     two[0]
@@ -317,7 +317,7 @@ fn sums_of_chosen_multiples_are_verified() {
         return;
     }
     let (order, mut decided) = (Plain(ORDER.modulus), 0);
-    let divided = |a: &Number, b: &Number| {
+    let divided = |a: &U256, b: &U256| {
         let mut over = [ORDER.entered(b)];
         ORDER.invert(&mut over);
         ORDER.product(a, &over[0])
@@ -407,7 +407,7 @@ fn signatures_of_all_keys_verify_and_their_nonces_differ() {
 }
 
 /// A point of the Ed25519 curve: plain x and y.
-type Edwards = (Number, Number);
+type Edwards = (U256, U256);
 
 /// The addition law from the curve's definition.
 fn edwards_sum(p: &Edwards, q: &Edwards) -> Edwards {
@@ -422,7 +422,7 @@ fn edwards_sum(p: &Edwards, q: &Edwards) -> Edwards {
     (field.left(&field.product(&cross, &over[0])), field.left(&y))
 }
 
-fn edwards_multiple(point: &Edwards, factor: &Number) -> Edwards {
+fn edwards_multiple(point: &Edwards, factor: &U256) -> Edwards {
     let mut made = ([0; 4], ONE);
     for bit in (0..256).rev() {
         made = edwards_sum(&made, &made);

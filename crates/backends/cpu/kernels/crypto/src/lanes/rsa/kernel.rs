@@ -24,7 +24,7 @@ const SHIFT: u32 = LIMB_BITS as u32;
 /// Number of limbs of each table entry that are selected together.
 const SELECTED: usize = 2 * BLOCK;
 
-type Rows = [__m512i; BLOCK];
+type BlockRows = [__m512i; BLOCK];
 
 /// The kernel's constants for a modulus, as operands.
 pub(super) struct Constants {
@@ -341,7 +341,7 @@ unsafe fn load<const ALIKE: bool>(x: *const u64, limb: usize) -> __m512i {
 /// # Safety
 /// There must be five limbs.
 #[inline(always)]
-unsafe fn rows(x: *const u64) -> Rows {
+unsafe fn rows(x: *const u64) -> BlockRows {
     // SAFETY: guaranteed by the caller.
     unsafe { [load::<false>(x, 0), load::<false>(x, 1), load::<false>(x, 2), load::<false>(x, 3), load::<false>(x, 4)] }
 }
@@ -356,7 +356,7 @@ unsafe fn column<A: Arithmetic, const FROM: usize, const TO: usize, const ALIKE:
     t: *mut Vector,
     column: usize,
     carried: __m512i,
-    rows: &Rows,
+    rows: &BlockRows,
     x: *const u64,
 ) -> __m512i {
     // SAFETY: guaranteed by the caller.
@@ -376,7 +376,7 @@ unsafe fn column<A: Arithmetic, const FROM: usize, const TO: usize, const ALIKE:
 unsafe fn products<A: Arithmetic, const FROM: usize, const TO: usize, const ALIKE: bool>(
     mut low: __m512i,
     column: usize,
-    rows: &Rows,
+    rows: &BlockRows,
     x: *const u64,
 ) -> (__m512i, __m512i) {
     // SAFETY: guaranteed by the caller.
@@ -406,7 +406,7 @@ unsafe fn add_to(t: *mut Vector, carried: __m512i) {
 /// # Safety
 /// There must be at least five limbs, and five columns more than limbs.
 #[inline(always)]
-unsafe fn sweep<A: Arithmetic, const ALIKE: bool>(t: *mut Vector, rows: &Rows, x: *const u64, len: usize) {
+unsafe fn sweep<A: Arithmetic, const ALIKE: bool>(t: *mut Vector, rows: &BlockRows, x: *const u64, len: usize) {
     // SAFETY: guaranteed by the caller.
     unsafe {
         let mut high = column::<A, 0, 1, ALIKE>(t, 0, _mm512_setzero_si512(), rows, x);
@@ -428,7 +428,7 @@ unsafe fn sweep<A: Arithmetic, const ALIKE: bool>(t: *mut Vector, rows: &Rows, x
 unsafe fn end_of_sweep<A: Arithmetic, const ALIKE: bool>(
     t: *mut Vector,
     high: __m512i,
-    rows: &Rows,
+    rows: &BlockRows,
     x: *const u64,
     len: usize,
 ) {
@@ -477,7 +477,7 @@ unsafe fn sweep_above<A: Arithmetic>(t: *mut Vector, x: *const u64, len: usize) 
 /// # Safety
 /// Six columns must exist.
 #[inline(always)]
-unsafe fn lowest<A: Arithmetic>(t: *mut Vector) -> Rows {
+unsafe fn lowest<A: Arithmetic>(t: *mut Vector) -> BlockRows {
     // SAFETY: guaranteed by the caller.
     unsafe {
         let mut carry = _mm512_setzero_si512();
@@ -532,7 +532,7 @@ unsafe fn last_column<A: Arithmetic, const FROM: usize>(
     t: *mut Vector,
     at: usize,
     (upper, carry): (__m512i, __m512i),
-    rows: &Rows,
+    rows: &BlockRows,
     x: *const u64,
 ) -> (__m512i, __m512i) {
     // SAFETY: guaranteed by the caller.
@@ -553,7 +553,7 @@ unsafe fn last_column<A: Arithmetic, const FROM: usize>(
 /// The CPU must have the instructions.
 #[allow(clippy::needless_range_loop)] // The column numbers matter.
 #[inline(always)]
-unsafe fn last_rows<A: Arithmetic>(limbs: &Rows, constants: &Constants) -> (Rows, __m512i) {
+unsafe fn last_rows<A: Arithmetic>(limbs: &BlockRows, constants: &Constants) -> (BlockRows, __m512i) {
     let (k, n) = (&constants.k[..BLOCK], &constants.n[..BLOCK]);
     // SAFETY: guaranteed by the caller.
     unsafe {
@@ -582,7 +582,12 @@ unsafe fn last_rows<A: Arithmetic>(limbs: &Rows, constants: &Constants) -> (Rows
 /// # Safety
 /// The CPU must have the instructions.
 #[inline(always)]
-unsafe fn last_products<A: Arithmetic>(mut low: __m512i, column: usize, rows: &Rows, x: &[u64]) -> (__m512i, __m512i) {
+unsafe fn last_products<A: Arithmetic>(
+    mut low: __m512i,
+    column: usize,
+    rows: &BlockRows,
+    x: &[u64],
+) -> (__m512i, __m512i) {
     // SAFETY: guaranteed by the caller.
     unsafe {
         let (mut high, mut row) = (_mm512_setzero_si512(), 0);

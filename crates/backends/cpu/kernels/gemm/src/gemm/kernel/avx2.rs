@@ -12,9 +12,9 @@ macro_rules! kernel {
         const COLS: usize = 2 * $lanes;
         const CHUNK: usize = 64 / size_of::<$word>();
 
-        type Fixed = unsafe fn(usize, *const $word, *const $word, *mut $acc, usize, bool);
+        type FixedRowsKernel = unsafe fn(usize, *const $word, *const $word, *mut $acc, usize, bool);
 
-        const FIXED: [Fixed; ROWS] = [fixed::<1>, fixed::<2>, fixed::<3>, fixed::<4>, fixed::<5>, fixed::<6>];
+        const FIXED: [FixedRowsKernel; ROWS] = [fixed::<1>, fixed::<2>, fixed::<3>, fixed::<4>, fixed::<5>, fixed::<6>];
 
         /// A kernel as described by [`TileFn`](super::super::TileFn).
         ///

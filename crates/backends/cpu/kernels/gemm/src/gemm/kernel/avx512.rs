@@ -13,10 +13,11 @@ macro_rules! kernel {
         const COLS: usize = 2 * $lanes;
         const CHUNK: usize = 64 / size_of::<$word>();
 
-        type Fixed = unsafe fn(usize, *const $word, *const $word, usize, *mut $acc, usize, usize, bool, *const $word);
+        type FixedRowsKernel =
+            unsafe fn(usize, *const $word, *const $word, usize, *mut $acc, usize, usize, bool, *const $word);
 
         /// By rows - 1, then by the number of B's vectors with valid columns - 1.
-        const FIXED: [[Fixed; 2]; ROWS] = [
+        const FIXED: [[FixedRowsKernel; 2]; ROWS] = [
             [fixed::<1, 1>, fixed::<1, 2>],
             [fixed::<2, 1>, fixed::<2, 2>],
             [fixed::<3, 1>, fixed::<3, 2>],
@@ -216,8 +217,8 @@ pub(super) mod complex {
         accumulate: bool,
         _ahead: *const u64,
     ) {
-        type Fixed = unsafe fn(usize, *const u64, *const u64, *mut Complex64, usize, usize, bool);
-        const FIXED: [[Fixed; 2]; ROWS] = [
+        type FixedRowsKernel = unsafe fn(usize, *const u64, *const u64, *mut Complex64, usize, usize, bool);
+        const FIXED: [[FixedRowsKernel; 2]; ROWS] = [
             [fixed::<1, 1>, fixed::<1, 2>],
             [fixed::<2, 1>, fixed::<2, 2>],
             [fixed::<3, 1>, fixed::<3, 2>],

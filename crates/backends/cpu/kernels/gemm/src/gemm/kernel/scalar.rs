@@ -6,7 +6,7 @@ use panoply_core::dtype::Complex64;
 use super::super::element::Accumulator;
 
 /// A packed word that holds one number.
-pub(super) trait Number<A>: Copy {
+pub(super) trait PackedNumber<A>: Copy {
     fn number(self) -> A;
     /// `sum + x * y`.
     fn multiply_add(x: A, y: A, sum: A) -> A;
@@ -14,7 +14,7 @@ pub(super) trait Number<A>: Copy {
 
 macro_rules! float_number {
     ($word:ty, $float:ty) => {
-        impl Number<$float> for $word {
+        impl PackedNumber<$float> for $word {
             #[inline(always)]
             fn number(self) -> $float {
                 <$float>::from_bits(self)
@@ -31,7 +31,7 @@ macro_rules! float_number {
 float_number!(u32, f32);
 float_number!(u64, f64);
 
-impl Number<i32> for u32 {
+impl PackedNumber<i32> for u32 {
     #[inline(always)]
     fn number(self) -> i32 {
         self as i32
@@ -42,7 +42,7 @@ impl Number<i32> for u32 {
     }
 }
 
-impl Number<Complex64> for u64 {
+impl PackedNumber<Complex64> for u64 {
     #[inline(always)]
     fn number(self) -> Complex64 {
         Complex64::new(f32::from_bits(self as u32), f32::from_bits((self >> 32) as u32))
@@ -57,7 +57,7 @@ impl Number<Complex64> for u64 {
 ///
 /// # Safety
 /// As for [`TileFn`](super::TileFn); `R` and `C` are the heights of A's and B's panels.
-pub(super) unsafe fn tile<W: Number<A>, A: Accumulator, const R: usize, const C: usize>(
+pub(super) unsafe fn tile<W: PackedNumber<A>, A: Accumulator, const R: usize, const C: usize>(
     steps: usize,
     a: *const W,
     b: *const W,

@@ -16,10 +16,10 @@ const COLS: usize = 2 * LANES;
 /// Steps in a chunk of A.
 const CHUNK: usize = 16;
 
-type Fixed = unsafe fn(usize, *const u32, *const u32, *mut i32, usize, usize, bool, *const u32);
+type FixedRowsKernel = unsafe fn(usize, *const u32, *const u32, *mut i32, usize, usize, bool, *const u32);
 
 /// By rows - 1, then by the number of B's vectors with valid columns - 1.
-const FIXED: [[Fixed; 2]; ROWS] = [
+const FIXED: [[FixedRowsKernel; 2]; ROWS] = [
     [fixed::<1, 1>, fixed::<1, 2>],
     [fixed::<2, 1>, fixed::<2, 2>],
     [fixed::<3, 1>, fixed::<3, 2>],

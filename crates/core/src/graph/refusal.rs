@@ -1,0 +1,92 @@
+//! Errors of ops that were asked at sample sizes ([`super::infer`]), with symbols in place of the
+//! samples.
+
+use super::dim::{Dim, SymbolSizes};
+use crate::error::Error;
+
+/// The letter that ops use in errors for a dimension of any size.
+const FREE: &str = "n";
+/// Other letters for it in a graph with a symbol of this name.
+const FREE_OTHERS: [&str; 5] = ["m", "k", "p", "q", "r"];
+
+/// An error as it is at both sets of sample sizes, with the names of symbols in place of their
+/// samples. An error that does not depend on the symbols is returned unchanged.
+pub(super) fn in_symbols(first: Error, second: &Error, symbols: &[String]) -> Error {
+    let dims = |first: &[usize], second: &[usize]| text(&format!("{first:?}"), &format!("{second:?}"), symbols);
+    match (&first, second) {
+        (
+            Error::ShapeMismatch { what, expected, got },
+            Error::ShapeMismatch { expected: other_expected, got: other_got, .. },
+        ) if first != *second => {
+            let expected = format!("shape {}", dims(expected, other_expected));
+            Error::invalid(what, expected, dims(got, other_got))
+        }
+        (
+            Error::InvalidArgument { what, expected, got },
+            Error::InvalidArgument { expected: other_expected, got: other_got, .. },
+        ) => Error::invalid(what, text(expected, other_expected, symbols), text(got, other_got, symbols)),
+        _ => first,
+    }
+}
+
+/// A text with symbols in place of the numbers in which it differs from the other.
+fn text(first: &str, second: &str, symbols: &[String]) -> String {
+    let (tokens, others) = (tokens(first), tokens(second));
+    let free = FREE_OTHERS.into_iter().find(|letter| symbols.iter().all(|symbol| symbol != letter));
+    let free = free.filter(|_| symbols.iter().any(|symbol| symbol == FREE)).unwrap_or(FREE);
+    let symbolic = |(first, second): (&&str, &&str)| match (first.parse(), second.parse()) {
+        (Ok(sample), Ok(other)) => {
+            let dim = Dim::of_samples([sample, other]);
+            let is_exact = dim.value(&SymbolSizes::SAMPLES[1]) == Some(other);
+            is_exact.then(|| dim.text(symbols).to_string())
+        }
+        _ if first != second => None,
+        _ if *first == FREE => Some(free.to_owned()),
+        _ => Some((*first).to_owned()),
+    };
+    let symbolic: Option<String> = match tokens.len() == others.len() {
+        true => tokens.iter().zip(&others).map(symbolic).collect(),
+        false => None,
+    };
+    symbolic.unwrap_or_else(|| first.to_owned())
+}
+
+/// Numbers, words, and the text between them.
+fn tokens(text: &str) -> Vec<&str> {
+    let kind = |character: char| match character {
+        '0'..='9' => 0,
+        'a'..='z' | 'A'..='Z' | '_' => 1,
+        _ => 2,
+    };
+    let mut tokens = Vec::new();
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let end = rest.find(|character| kind(character) != kind(first)).unwrap_or(rest.len());
+        let (token, after) = rest.split_at(end);
+        tokens.push(token);
+        rest = after;
+    }
+    tokens
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_samples_become_symbols() {
+        let symbols = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let named = symbols(&["batch", "len"]);
+        assert_eq!(text("[1009, 4, 1013]", "[2003, 4, 2011]", &named), "[batch, 4, len]");
+        assert_eq!(text("shape [3027, n]", "shape [6009, n]", &named), "shape [3*batch, n]");
+        assert_eq!(text("shape [1009, n]", "shape [2003, n]", &symbols(&["n", "m"])), "shape [n, k]");
+        // A number that is no product of symbols stays, and so do texts that differ otherwise.
+        assert_eq!(text("at most 1008", "at most 2002", &named), "at most 1008");
+        assert_eq!(text("one of 1009", "none", &named), "one of 1009");
+        let (first, second) = (Error::invalid("a", "1009", "1"), Error::invalid("a", "2003", "1"));
+        assert_eq!(in_symbols(first, &second, &named), Error::invalid("a", "batch", "1"));
+        let shape = |got: usize| Error::ShapeMismatch { what: "b", expected: vec![4], got: vec![got] };
+        assert_eq!(in_symbols(shape(5), &shape(5), &named), shape(5));
+        assert_eq!(in_symbols(shape(1009), &shape(2003), &named), Error::invalid("b", "shape [4]", "[batch]"));
+    }
+}

@@ -94,7 +94,7 @@ fn verbosity_of(arguments: &OutputArguments) -> Verbosity {
     }
 }
 
-/// Mentions a settings file that somebody else may have put into the current folder.
+/// Mentions a settings file that another user may have put into the current folder.
 fn mention_settings() {
     match Settings::file_in_use() {
         Some(file) if file.changes_something && !file.is_named => {

@@ -27,7 +27,7 @@ const PLAIN: char = '\u{fdd3}';
 pub struct Screen {
     out: BufWriter<Stdout>,
     width: usize,
-    /// Whether lines are folded at the width.
+    /// Whether lines are folded at the width: on a terminal, or where `COLUMNS` is set.
     folds: bool,
     colour: bool,
     /// The change that was made, for the error if printing fails.

@@ -1,10 +1,13 @@
-//! Opens and reads single files. Only regular files are opened, never links, devices or pipes.
+//! Opens, reads and compares files. Only regular files are opened, never links, devices or pipes.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
 use std::path::Path;
 
 use crate::error::{Error, Result};
+
+/// Bytes of two files that are compared at a time.
+const COMPARED_BYTES: usize = 1 << 18;
 
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +88,27 @@ pub(crate) fn read_at(file: &mut File, path: &Path, start: u64, len: usize) -> R
         Err(error) if error.kind() == ErrorKind::UnexpectedEof => Err(Error::damaged(path, "it is cut short")),
         Err(error) => Err(Error::io("read", path, error)),
     }
+}
+
+/// Whether the first `bytes` bytes of two files differ. A second file that is damaged or missing
+/// differs.
+pub(crate) fn differs(first: &Path, second: &Path, bytes: u64) -> Result<bool> {
+    let mut first = open_file(first, Access::Read)?.take(bytes);
+    let mut second = match open_file(second, Access::Read) {
+        Err(error) if error.is_damage() => return Ok(true),
+        opened => opened?.take(bytes),
+    };
+    let (mut pieces, mut left) = ([vec![0; COMPARED_BYTES], vec![0; COMPARED_BYTES]], bytes);
+    while left > 0 {
+        let len = left.min(COMPARED_BYTES as u64) as usize;
+        let [one, other] = &mut pieces;
+        let read = first.read_exact(&mut one[..len]).and_then(|()| second.read_exact(&mut other[..len]));
+        if read.is_err() || one[..len] != other[..len] {
+            return Ok(true);
+        }
+        left -= len as u64;
+    }
+    Ok(false)
 }
 
 /// The folder that a file is in.

@@ -38,7 +38,7 @@ use panoply_runtime::Runtime;
 use crate::catalog::{Catalog, Change, Extent, Point};
 use crate::encode::Fields;
 use crate::error::{Error, Result};
-use crate::files::{Access, has_other_names, open_file, open_kept, sync_folder};
+use crate::files::{Access, differs, has_other_names, open_file, open_kept, sync_folder};
 use crate::folder::{Failure, Folder};
 use crate::head::State;
 use crate::lock::Alone;
@@ -55,8 +55,6 @@ const FRONT_BYTES: usize = 4 + SALT_BYTES + 8;
 const PREFIX: [u8; 4] = *b"logs";
 /// Bytes of the generation and of the number of changes, in front of a record's changes.
 const COUNT_BYTES: usize = 8 + 4;
-/// Bytes of the two copies that are compared at a time.
-const COMPARED_BYTES: usize = 1 << 18;
 
 /// A log that is open for writing.
 pub(crate) struct Log {
@@ -494,26 +492,6 @@ fn apply(catalog: &mut Catalog, path: &Path, opened: &OpenedRecord) -> Result<()
 /// The newest generation in a catalog.
 pub(crate) fn newest(catalog: &Catalog) -> u64 {
     catalog.history.last().map_or(0, |point| point.generation)
-}
-
-/// Whether the first `bytes` bytes of two files differ. A file that cannot be read differs.
-fn differs(first: &Path, second: &Path, bytes: u64) -> Result<bool> {
-    let mut first = open_file(first, Access::Read)?.take(bytes);
-    let mut second = match open_file(second, Access::Read) {
-        Err(error) if error.is_damage() => return Ok(true),
-        opened => opened?.take(bytes),
-    };
-    let (mut pieces, mut left) = ([vec![0; COMPARED_BYTES], vec![0; COMPARED_BYTES]], bytes);
-    while left > 0 {
-        let len = left.min(COMPARED_BYTES as u64) as usize;
-        let [one, other] = &mut pieces;
-        let read = first.read_exact(&mut one[..len]).and_then(|()| second.read_exact(&mut other[..len]));
-        if read.is_err() || one[..len] != other[..len] {
-            return Ok(true);
-        }
-        left -= len as u64;
-    }
-    Ok(false)
 }
 
 /// Whether a file of a log has the last record of `place` at its end.

@@ -101,8 +101,8 @@ fn mention_settings() {
         Some(file) if file.changes_something && !file.is_named => {
             failure::note(format!("settings are taken from {} in this folder", file.path.display()));
         }
-        Some(file) => failure::detail(format!("the settings' file is {}", file.path.display())),
-        None => failure::detail("there is no settings' file"),
+        Some(file) => failure::detail(format!("settings are read from {}", file.path.display())),
+        None => failure::detail("no settings file is read"),
     }
 }
 

@@ -36,7 +36,7 @@ pub enum VectorsCommand {
     Create(CreateArguments),
     /// Adds the vectors of a file
     Import(ImportArguments),
-    /// Finds the records nearest to a vector, or to a record
+    /// Finds the records nearest to a vector, a record or a text
     Search(SearchArguments),
     /// Shows the parts and settings of a collection
     Info(InfoArguments),

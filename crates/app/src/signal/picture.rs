@@ -12,7 +12,7 @@ use super::letters;
 /// The room around a picture for its axes, in pixels, and the length of a mark.
 const FRAME_LEFT: usize = 76;
 const FRAME_RIGHT: usize = 36;
-const FRAME_TOP: usize = 30;
+const FRAME_TOP: usize = 36;
 const FRAME_BOTTOM: usize = 56;
 const MARK: usize = 5;
 /// The colours of the ground and of the axes.

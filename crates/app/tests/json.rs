@@ -19,7 +19,7 @@ const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data");
 const RUNS: [(&str, &str); 50] = [
     ("devices", "devices"),
     ("plan", "plan"),
-    ("bench", "bench add/f32/1Ki --api cpu --seconds 0.01"),
+    ("bench", "bench add/f32/64 --api cpu --seconds 0.01"),
     ("bench --list", "bench --list"),
     ("bench --callers", "bench --callers 2 --api cpu --seconds 0.01"),
     ("bench --trace", "bench --trace --trace-ops 50"),
@@ -32,6 +32,7 @@ const RUNS: [(&str, &str); 50] = [
     ("train", "train --device cpu:0 --epochs 1"),
     ("infer", "infer DATA/models/ppocr-cls/model.onnx"),
     ("infer", "infer DATA/models/ppocr-cls/model.onnx --input x=DATA/upside-down.npy"),
+    ("infer", "infer DATA/models/ppocr-cls/model.onnx --input x=DATA/upside-down.npy --profile"),
     (
         "infer",
         "infer DATA/models/ppocr-cls/model.onnx --input x=DATA/upside-down.npy --output save_infer_model/scale_0.tmp_1=out.npy",
@@ -53,7 +54,7 @@ const RUNS: [(&str, &str); 50] = [
     ("vectors export", "vectors export notes notes.parquet"),
     ("vectors compact", "vectors compact packages"),
     ("vectors repair", "vectors repair packages"),
-    ("vectors delete", "vectors delete notes 1"),
+    ("vectors delete", "vectors delete notes --id 1"),
     ("vectors delete", "vectors delete copy --yes"),
     ("store init", "store init vault --key-file vault.key --generate"),
     ("store put", "store put vault text --key-file vault.key"),
@@ -174,12 +175,14 @@ impl Row {
     /// Whether the row describes a value at this path. Empty arrays and objects match rows of their
     /// contents.
     fn describes(&self, path: &str, kind: &str) -> bool {
-        let below = |end: &str| self.path.strip_prefix(path).is_some_and(|rest| rest.starts_with(end));
-        match self.path.strip_suffix(".*") {
+        let free = self.path.strip_suffix(".*");
+        let stem = free.unwrap_or(&self.path);
+        let below = |end: &str| stem.strip_prefix(path).is_some_and(|rest| rest.starts_with(end));
+        let is_exact = match free {
             Some(stem) => path == stem || path.starts_with(&format!("{stem}.")),
-            None if self.path == path => self.types.contains(kind),
-            None => (kind == "array" && below("[]")) || (kind == "object" && below(".")),
-        }
+            None => self.path == path && self.types.contains(kind),
+        };
+        is_exact || (kind == "array" && below("[]")) || (kind == "object" && below("."))
     }
 }
 

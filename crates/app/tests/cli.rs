@@ -381,7 +381,7 @@ fn an_error_in_the_settings_has_its_line() {
     std::fs::write(&file, "# one\n[limits]\nqueue_depth_max = = 7\n").unwrap();
     let output = command(&["devices", "--api", "cpu"]).env("PANOPLY_CONFIG", &file).output().unwrap();
     std::fs::remove_dir_all(&folder).unwrap();
-    assert!(stderr(&output).contains("wrong.toml: line 3: "), "{}", stderr(&output));
+    assert!(stderr(&output).contains("wrong.toml, line 3: "), "{}", stderr(&output));
 }
 
 #[test]

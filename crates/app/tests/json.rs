@@ -32,7 +32,6 @@ const RUNS: [(&str, &str); 50] = [
     ("train", "train --device cpu:0 --epochs 1"),
     ("infer", "infer DATA/models/ppocr-cls/model.onnx"),
     ("infer", "infer DATA/models/ppocr-cls/model.onnx --input x=DATA/upside-down.npy"),
-    ("infer", "infer DATA/models/ppocr-cls/model.onnx --input x=DATA/upside-down.npy --profile"),
     (
         "infer",
         "infer DATA/models/ppocr-cls/model.onnx --input x=DATA/upside-down.npy --output save_infer_model/scale_0.tmp_1=out.npy",

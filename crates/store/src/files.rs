@@ -6,6 +6,9 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 
+/// Bytes of the two files that are compared at a time.
+const COMPARED_BYTES: usize = 1 << 18;
+
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
@@ -56,6 +59,26 @@ fn open_shared(path: &Path, access: Access, may_be_deleted: bool) -> Result<File
     })?;
     let metadata = file.metadata().map_err(|error| Error::io("open", path, error))?;
     if metadata.is_file() { Ok(file) } else { Err(strange()) }
+}
+
+/// Whether the first `bytes` bytes of two files differ. A file that cannot be read differs.
+pub(crate) fn differ(first: &Path, second: &Path, bytes: u64) -> Result<bool> {
+    let mut first = open_file(first, Access::Read)?.take(bytes);
+    let mut second = match open_file(second, Access::Read) {
+        Err(error) if error.is_damage() => return Ok(true),
+        opened => opened?.take(bytes),
+    };
+    let (mut pieces, mut left) = ([vec![0; COMPARED_BYTES], vec![0; COMPARED_BYTES]], bytes);
+    while left > 0 {
+        let len = left.min(COMPARED_BYTES as u64) as usize;
+        let [one, other] = &mut pieces;
+        let read = first.read_exact(&mut one[..len]).and_then(|()| second.read_exact(&mut other[..len]));
+        if read.is_err() || one[..len] != other[..len] {
+            return Ok(true);
+        }
+        left -= len as u64;
+    }
+    Ok(false)
 }
 
 /// Reads a whole file of at most `bytes_max` bytes.

@@ -38,7 +38,7 @@ use panoply_runtime::Runtime;
 use crate::catalog::{Catalog, Change, Extent, Point};
 use crate::encode::Fields;
 use crate::error::{Error, Result};
-use crate::files::{Access, has_other_names, open_file, open_kept, sync_folder};
+use crate::files::{Access, differ, has_other_names, open_file, open_kept, sync_folder};
 use crate::folder::{Failure, Folder};
 use crate::head::State;
 use crate::lock::Alone;
@@ -55,15 +55,13 @@ const FRONT_BYTES: usize = 4 + SALT_BYTES + 8;
 const PREFIX: [u8; 4] = *b"logs";
 /// Bytes of the generation and of the number of changes, in front of a record's changes.
 const COUNT_BYTES: usize = 8 + 4;
-/// Bytes of the two copies that are compared at a time.
-const COMPARED_BYTES: usize = 1 << 18;
 
 /// A log that is open for writing.
 pub(crate) struct Log {
     copies: [Alone; 2],
     store: [u8; 16],
     /// The end of the last commit.
-    place: LogPosition,
+    place: LogPoint,
     salt: [u8; SALT_BYTES],
     key: Key,
     next_number: u64,
@@ -71,7 +69,7 @@ pub(crate) struct Log {
 
 /// A position in a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct LogPosition {
+pub(crate) struct LogPoint {
     pub(crate) log: [u8; 16],
     pub(crate) bytes: u64,
     pub(crate) records: u64,
@@ -79,12 +77,12 @@ pub(crate) struct LogPosition {
 }
 
 impl State {
-    pub(crate) fn place(&self) -> LogPosition {
-        LogPosition { log: self.log, bytes: self.log_bytes, records: self.records, last_tag: self.last_tag }
+    pub(crate) fn place(&self) -> LogPoint {
+        LogPoint { log: self.log, bytes: self.log_bytes, records: self.records, last_tag: self.last_tag }
     }
 
-    pub(crate) fn at(generation: u64, place: &LogPosition) -> State {
-        let LogPosition { log, bytes, records, last_tag } = *place;
+    pub(crate) fn at(generation: u64, place: &LogPoint) -> State {
+        let LogPoint { log, bytes, records, last_tag } = *place;
         State { generation, log, log_bytes: bytes, records, last_tag }
     }
 }
@@ -93,7 +91,7 @@ impl Log {
     /// Makes a new, empty log.
     pub(crate) fn create(runtime: &Runtime, folder: &Folder, store: [u8; 16], root: &Key) -> Result<Log> {
         folder.expect_in_place()?;
-        let place = LogPosition { log: random()?, bytes: 0, records: 0, last_tag: [0; TAG_BYTES] };
+        let place = LogPoint { log: random()?, bytes: 0, records: 0, last_tag: [0; TAG_BYTES] };
         let [first, second] = folder.catalog_paths(&place.log);
         let make = |path: PathBuf| open_kept(&path, Access::New).and_then(|file| Alone::lock(file, path));
         let copies = [make(first)?, make(second)?];
@@ -110,7 +108,7 @@ impl Log {
         locked: &mut Vec<Alone>,
         store: [u8; 16],
         root: &Key,
-        place: LogPosition,
+        place: LogPoint,
     ) -> Result<Option<Log>> {
         let is_usable = |copy: &mut Alone| !has_other_names(&copy.file) && ends_at(copy, &place);
         if locked.len() != 2 || !locked.iter_mut().all(is_usable) {
@@ -124,14 +122,14 @@ impl Log {
         Ok(Some(log))
     }
 
-    fn begin(runtime: &Runtime, copies: [Alone; 2], store: [u8; 16], root: &Key, place: LogPosition) -> Result<Log> {
+    fn begin(runtime: &Runtime, copies: [Alone; 2], store: [u8; 16], root: &Key, place: LogPoint) -> Result<Log> {
         let salt = random()?;
         let key = derive_seal(runtime, root, Label::Catalog, &[&place.log, &salt])?;
         Ok(Log { copies, store, place, salt, key, next_number: 0 })
     }
 
     /// The position that the head names.
-    pub(crate) fn place(&self) -> &LogPosition {
+    pub(crate) fn place(&self) -> &LogPoint {
         &self.place
     }
 
@@ -143,7 +141,7 @@ impl Log {
         folder: &Folder,
         generation: u64,
         changes: impl Iterator<Item = Change>,
-    ) -> Result<LogPosition, Failure> {
+    ) -> Result<LogPoint, Failure> {
         folder.expect_in_place()?;
         self.expect_tip()?;
         let mut place = self.place.clone();
@@ -168,7 +166,7 @@ impl Log {
 
     /// Cuts off records that end at `place`, which this writer has written and no reader may count,
     /// unless something else has been written since.
-    pub(crate) fn cut_own(&mut self, place: &LogPosition) {
+    pub(crate) fn cut_own(&mut self, place: &LogPoint) {
         for copy in &mut self.copies {
             let is_end = copy.file.metadata().is_ok_and(|metadata| metadata.len() == place.bytes);
             if is_end && ends_at(copy, place) {
@@ -192,7 +190,7 @@ impl Log {
     }
 
     /// Call after a head names this position.
-    pub(crate) fn committed(&mut self, place: LogPosition) {
+    pub(crate) fn committed(&mut self, place: LogPoint) {
         self.place = place;
     }
 
@@ -202,7 +200,7 @@ impl Log {
         folder: &Folder,
         generation: u64,
         changes: impl Iterator<Item = Change>,
-        place: &mut LogPosition,
+        place: &mut LogPoint,
     ) -> Result<()> {
         for Alone { file, path, .. } in &mut self.copies {
             file.seek(SeekFrom::Start(place.bytes)).map_err(|error| Error::io("write", path, error))?;
@@ -228,7 +226,7 @@ impl Log {
         folder: &Folder,
         count: u32,
         mut content: Vec<u8>,
-        place: &mut LogPosition,
+        place: &mut LogPoint,
     ) -> Result<()> {
         // A forked process would count from the same number under the same key.
         folder.expect_process()?;
@@ -254,7 +252,7 @@ impl Log {
 
 /// The catalog in a log, and an error for each damaged copy if the other copy is intact.
 #[derive(Debug)]
-pub(crate) struct LoadedCatalog {
+pub(crate) struct LogCatalog {
     pub(crate) catalog: Catalog,
     pub(crate) damaged: Vec<Error>,
 }
@@ -265,14 +263,14 @@ pub(crate) fn read(
     folder: &Folder,
     store: [u8; 16],
     root: &Key,
-    end: &LogPosition,
-) -> Result<LoadedCatalog> {
+    end: &LogPoint,
+) -> Result<LogCatalog> {
     let [first, second] = folder.catalog_paths(&end.log);
     match read_one(runtime, &first, store, root, end) {
         Ok(catalog) => {
             let damaged =
-                differs(&first, &second, end.bytes)?.then(|| Error::damaged(&second, "it differs from the log"));
-            Ok(LoadedCatalog { catalog, damaged: damaged.into_iter().collect() })
+                differ(&first, &second, end.bytes)?.then(|| Error::damaged(&second, "it differs from the log"));
+            Ok(LogCatalog { catalog, damaged: damaged.into_iter().collect() })
         }
         Err(error) if error.is_damage() => {
             let found = salvage(runtime, folder, store, root, end.log, Some(end))?;
@@ -281,7 +279,7 @@ pub(crate) fn read(
                 Err(error) if error.is_damage() => damaged.push(error),
                 read => drop(read?),
             }
-            if found.place == *end { Ok(LoadedCatalog { catalog: found.catalog, damaged }) } else { Err(error) }
+            if found.place == *end { Ok(LogCatalog { catalog: found.catalog, damaged }) } else { Err(error) }
         }
         Err(error) => Err(error),
     }
@@ -321,7 +319,7 @@ pub(crate) fn beyond(
     catalog: &Catalog,
 ) -> Result<Option<Beyond>> {
     let mut files = open_copies(folder, &state.log)?;
-    let (mut place, mut found): (LogPosition, Option<Beyond>) = (state.place(), None);
+    let (mut place, mut found): (LogPoint, Option<Beyond>) = (state.place(), None);
     let mut records = Vec::new();
     while let Some((record, path, after)) = next_record(runtime, &mut files, &store, root, &place, u64::MAX)? {
         let generation = record.generation()?;
@@ -377,7 +375,7 @@ pub(crate) fn successor(
 pub(crate) struct SalvagedLog {
     pub(crate) catalog: Catalog,
     /// The position behind the last of them.
-    pub(crate) place: LogPosition,
+    pub(crate) place: LogPoint,
     /// The last generation whose records are known to be complete; zero if there is none.
     pub(crate) complete: u64,
 }
@@ -390,9 +388,9 @@ pub(crate) fn salvage(
     store: [u8; 16],
     root: &Key,
     log: [u8; 16],
-    end: Option<&LogPosition>,
+    end: Option<&LogPoint>,
 ) -> Result<SalvagedLog> {
-    let mut place = LogPosition { log, bytes: 0, records: 0, last_tag: [0; TAG_BYTES] };
+    let mut place = LogPoint { log, bytes: 0, records: 0, last_tag: [0; TAG_BYTES] };
     let (mut catalog, mut complete) = (Catalog::default(), 0);
     let mut files = open_copies(folder, &log)?;
     let bytes_max = end.map_or(u64::MAX, |end| end.bytes);
@@ -432,10 +430,10 @@ fn next_record(
     files: &mut [(File, PathBuf)],
     store: &[u8; 16],
     root: &Key,
-    place: &LogPosition,
+    place: &LogPoint,
     bytes_max: u64,
-) -> Result<Option<(OpenedRecord, PathBuf, LogPosition)>> {
-    let limit = LogPosition { records: place.records + 1, bytes: bytes_max, ..place.clone() };
+) -> Result<Option<(LogRecord, PathBuf, LogPoint)>> {
+    let limit = LogPoint { records: place.records + 1, bytes: bytes_max, ..place.clone() };
     for (file, path) in files {
         let mut after = place.clone();
         if file.seek(SeekFrom::Start(place.bytes)).is_err() {
@@ -455,10 +453,10 @@ fn next_record(
 }
 
 /// Reads one file of a log.
-fn read_one(runtime: &Runtime, path: &Path, store: [u8; 16], root: &Key, end: &LogPosition) -> Result<Catalog> {
+fn read_one(runtime: &Runtime, path: &Path, store: [u8; 16], root: &Key, end: &LogPoint) -> Result<Catalog> {
     let mut file = open_file(path, Access::Read)?;
     let mut catalog = Catalog::default();
-    let mut place = LogPosition { log: end.log, bytes: 0, records: 0, last_tag: [0; TAG_BYTES] };
+    let mut place = LogPoint { log: end.log, bytes: 0, records: 0, last_tag: [0; TAG_BYTES] };
     while place.records < end.records {
         let batch = read_batch(&mut file, path, &store, &mut place, end)?;
         for opened in open_all(runtime, root, end, path, batch)? {
@@ -469,12 +467,12 @@ fn read_one(runtime: &Runtime, path: &Path, store: [u8; 16], root: &Key, end: &L
 }
 
 /// An authenticated record.
-struct OpenedRecord {
+struct LogRecord {
     content: Bytes,
     tag: [u8; TAG_BYTES],
 }
 
-impl OpenedRecord {
+impl LogRecord {
     /// The generation of its commit; zero if the record is too short.
     fn generation(&self) -> Result<u64> {
         Ok(self.content.as_slice()?.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes)))
@@ -482,7 +480,7 @@ impl OpenedRecord {
 }
 
 /// Applies the changes of a record.
-fn apply(catalog: &mut Catalog, path: &Path, opened: &OpenedRecord) -> Result<()> {
+fn apply(catalog: &mut Catalog, path: &Path, opened: &LogRecord) -> Result<()> {
     let senseless = || Error::damaged(path, "a record makes no sense");
     let (generation, changes) = opened.content.as_slice()?.split_first_chunk().ok_or_else(senseless)?;
     let changes = Change::decode_all(changes).ok_or_else(senseless)?;
@@ -496,28 +494,8 @@ pub(crate) fn newest(catalog: &Catalog) -> u64 {
     catalog.history.last().map_or(0, |point| point.generation)
 }
 
-/// Whether the first `bytes` bytes of two files differ. A file that cannot be read differs.
-fn differs(first: &Path, second: &Path, bytes: u64) -> Result<bool> {
-    let mut first = open_file(first, Access::Read)?.take(bytes);
-    let mut second = match open_file(second, Access::Read) {
-        Err(error) if error.is_damage() => return Ok(true),
-        opened => opened?.take(bytes),
-    };
-    let (mut pieces, mut left) = ([vec![0; COMPARED_BYTES], vec![0; COMPARED_BYTES]], bytes);
-    while left > 0 {
-        let len = left.min(COMPARED_BYTES as u64) as usize;
-        let [one, other] = &mut pieces;
-        let read = first.read_exact(&mut one[..len]).and_then(|()| second.read_exact(&mut other[..len]));
-        if read.is_err() || one[..len] != other[..len] {
-            return Ok(true);
-        }
-        left -= len as u64;
-    }
-    Ok(false)
-}
-
 /// Whether a file of a log has the last record of `place` at its end.
-fn ends_at(copy: &mut Alone, place: &LogPosition) -> bool {
+fn ends_at(copy: &mut Alone, place: &LogPoint) -> bool {
     place.bytes == 0 || last_tag(&mut copy.file, place.bytes) == Some(place.last_tag)
 }
 
@@ -530,7 +508,7 @@ fn last_tag(file: &mut File, end: u64) -> Option<[u8; TAG_BYTES]> {
 
 /// Consecutive records of one writer.
 #[derive(Default)]
-struct SealedRecords {
+struct LogBatch {
     salt: [u8; SALT_BYTES],
     nonces: Vec<u8>,
     texts: Vec<Bytes>,
@@ -542,10 +520,10 @@ fn read_batch(
     file: &mut File,
     path: &Path,
     store: &[u8; 16],
-    place: &mut LogPosition,
-    end: &LogPosition,
-) -> Result<SealedRecords> {
-    let (mut batch, mut bytes) = (SealedRecords::default(), 0);
+    place: &mut LogPoint,
+    end: &LogPoint,
+) -> Result<LogBatch> {
+    let (mut batch, mut bytes) = (LogBatch::default(), 0);
     let refused = |error: std::io::Error| match error.kind() {
         std::io::ErrorKind::UnexpectedEof => Error::damaged(path, "it is cut short"),
         _ => Error::io("read", path, error),
@@ -584,28 +562,21 @@ fn read_batch(
     Ok(batch)
 }
 
-fn open_all(
-    runtime: &Runtime,
-    root: &Key,
-    end: &LogPosition,
-    path: &Path,
-    batch: SealedRecords,
-) -> Result<Vec<OpenedRecord>> {
+fn open_all(runtime: &Runtime, root: &Key, end: &LogPoint, path: &Path, batch: LogBatch) -> Result<Vec<LogRecord>> {
     let tags: Vec<_> = batch.texts.iter().map(|text| text.as_slice().map(tag_of)).collect::<Result<_, _>>()?;
     let key = derive_seal(runtime, root, Label::Catalog, &[&end.log, &batch.salt])?;
     let open = Open::new(&key, Nonces::Given(batch.nonces.into()), batch.texts);
     match runtime.run(open.associated(Messages::from(batch.associated))).wait() {
         Ok(opened) => {
-            Ok(opened.into_list()?.into_iter().zip(tags).map(|(content, tag)| OpenedRecord { content, tag }).collect())
+            Ok(opened.into_list()?.into_iter().zip(tags).map(|(content, tag)| LogRecord { content, tag }).collect())
         }
         Err(panoply_core::Error::Rejected { .. }) => Err(Error::damaged(path, "a record is not authentic")),
         Err(error) => Err(error.into()),
     }
 }
 
-/// The associated data of a record: store, log, position, the tag of the record before, and its own
-/// front.
-fn associated(store: &[u8; 16], place: &LogPosition, front: &[u8]) -> Vec<u8> {
+/// The associated data of a record: store, log, position, tag of the record before, own front.
+fn associated(store: &[u8; 16], place: &LogPoint, front: &[u8]) -> Vec<u8> {
     [&store[..], &place.log, &place.records.to_le_bytes(), &place.last_tag, front].concat()
 }
 

@@ -36,7 +36,7 @@ impl Newest {
         let path = folder.head_path();
         let older = |expected, got| Error::OlderHead { path: path.clone(), expected, got };
         let (store, got) = (identity.store, state.generation);
-        let log::LoadedCatalog { catalog, damaged } = match log::read(runtime, folder, store, root, &state.place()) {
+        let log::LogCatalog { catalog, damaged } = match log::read(runtime, folder, store, root, &state.place()) {
             Err(error) if error.is_damage() => {
                 let successor = log::successor(runtime, folder, store, root, &state)?;
                 return Err(successor.map_or(error, |found| older(found.complete, got)));

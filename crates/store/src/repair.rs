@@ -34,7 +34,7 @@ use crate::folder::Folder;
 use crate::head::{GENERATION_MAX, HEAD_BYTES_MAX, Head, HeadSource, Identity, State};
 use crate::key::MasterKey;
 use crate::lock::Alone;
-use crate::log::{self, Log, LogPosition, SalvagedLog};
+use crate::log::{self, Log, LogPoint, SalvagedLog};
 use crate::merkle;
 use crate::options::{Options, check};
 use crate::store::Store;
@@ -244,7 +244,7 @@ fn find_own_log(
     report: &mut Repair,
 ) -> Result<SalvagedLog> {
     let (_, root) = identity.keyring.newest()?;
-    let salvage = |log, end: Option<&LogPosition>| log::salvage(runtime, folder, identity.store, root, log, end);
+    let salvage = |log, end: Option<&LogPoint>| log::salvage(runtime, folder, identity.store, root, log, end);
     let Some(end) = state.map(State::place) else {
         let mut found = SalvagedLog::default();
         for id in folder.catalog_ids()? {
@@ -256,7 +256,7 @@ fn find_own_log(
         return Ok(found);
     };
     match log::read(runtime, folder, identity.store, root, &end) {
-        Ok(log::LoadedCatalog { catalog, damaged }) => {
+        Ok(log::LogCatalog { catalog, damaged }) => {
             report.findings.extend(damaged);
             report.is_proved = true;
             Ok(SalvagedLog { complete: log::newest(&catalog), catalog, place: end })

@@ -3,7 +3,7 @@
 //! 1. A type is a noun. A bare participle (`Made`, `Found`) says only that something happened; the
 //!    list holds those that stood in the tree and were renamed.
 //! 2. Different things have different names. A name that is defined in more than [`PLACES_MAX`]
-//!    places outside of tests is qualified: `CipherBlock`, `ResidualBlock`.
+//!    places outside of tests is qualified: `AesBlock`, `ResidualBlock`.
 //! 3. Associated types do not count: the trait gives them their name and their meaning.
 
 use std::collections::BTreeMap;

@@ -3,11 +3,11 @@
 
 use std::sync::OnceLock;
 
-type CipherBlock = [u8; 16];
+type AesBlock = [u8; 16];
 
 /// A key schedule.
 pub(super) struct Aes {
-    rounds: Vec<CipherBlock>,
+    rounds: Vec<AesBlock>,
 }
 
 /// The product in the field of 256 elements.
@@ -60,20 +60,19 @@ impl Aes {
         Aes { rounds: schedule.chunks(4).map(|four| std::array::from_fn(|byte| four[byte / 4][byte % 4])).collect() }
     }
 
-    pub(super) fn encrypt(&self, block: CipherBlock) -> CipherBlock {
+    pub(super) fn encrypt(&self, block: AesBlock) -> AesBlock {
         let last = self.rounds.len() - 1;
         let mut state = xor(block, self.rounds[0]);
         for round in 1..=last {
             // Byte `row` of a column comes from the column that is `row` columns further.
-            let shifted: CipherBlock =
-                std::array::from_fn(|at| boxes().0[usize::from(state[(at + 4 * (at % 4)) % 16])]);
+            let shifted: AesBlock = std::array::from_fn(|at| boxes().0[usize::from(state[(at + 4 * (at % 4)) % 16])]);
             let mixed = if round == last { shifted } else { mix(shifted, [2, 3, 1, 1]) };
             state = xor(mixed, self.rounds[round]);
         }
         state
     }
 
-    pub(super) fn decrypt(&self, block: CipherBlock) -> CipherBlock {
+    pub(super) fn decrypt(&self, block: AesBlock) -> AesBlock {
         let last = self.rounds.len() - 1;
         let mut state = block;
         for round in (1..=last).rev() {
@@ -85,7 +84,7 @@ impl Aes {
     }
 
     /// Encrypts whole blocks in CBC mode.
-    pub(super) fn encrypt_chained(&self, mut before: CipherBlock, blocks: &[u8]) -> Vec<u8> {
+    pub(super) fn encrypt_chained(&self, mut before: AesBlock, blocks: &[u8]) -> Vec<u8> {
         let mut text = Vec::new();
         for chunk in blocks.chunks(16) {
             before = self.encrypt(xor(block_of(chunk), before));
@@ -94,7 +93,7 @@ impl Aes {
         text
     }
 
-    pub(super) fn decrypt_chained(&self, mut before: CipherBlock, text: &[u8]) -> Vec<u8> {
+    pub(super) fn decrypt_chained(&self, mut before: AesBlock, text: &[u8]) -> Vec<u8> {
         let mut blocks = Vec::new();
         for chunk in text.chunks(16) {
             blocks.extend_from_slice(&xor(self.decrypt(block_of(chunk)), before));
@@ -104,7 +103,7 @@ impl Aes {
     }
 
     /// Encrypts or decrypts in counter mode. The counter is the last `counter_bits` of `start`.
-    pub(super) fn counted(&self, start: CipherBlock, counter_bits: u32, message: &[u8]) -> Vec<u8> {
+    pub(super) fn counted(&self, start: AesBlock, counter_bits: u32, message: &[u8]) -> Vec<u8> {
         let mask = u128::MAX >> (128 - counter_bits);
         let mut counter = u128::from_be_bytes(start);
         let mut text = Vec::new();
@@ -128,7 +127,7 @@ impl Aes {
         (self.tag(nonce, associated, text) == tag).then(|| self.counted(self.counter(nonce, 2), 32, text))
     }
 
-    fn counter(&self, nonce: &[u8; 12], number: u32) -> CipherBlock {
+    fn counter(&self, nonce: &[u8; 12], number: u32) -> AesBlock {
         block_of(&[&nonce[..], &number.to_be_bytes()].concat())
     }
 
@@ -154,15 +153,15 @@ fn times_wide(a: u128, mut b: u128) -> u128 {
 }
 
 /// Multiplies each column by a polynomial, whose first coefficient applies to the byte itself.
-fn mix(state: CipherBlock, by: [u8; 4]) -> CipherBlock {
+fn mix(state: AesBlock, by: [u8; 4]) -> AesBlock {
     std::array::from_fn(|at| (0..4).fold(0, |sum, step| sum ^ times(state[at / 4 * 4 + (at + step) % 4], by[step])))
 }
 
-fn xor(a: CipherBlock, b: CipherBlock) -> CipherBlock {
+fn xor(a: AesBlock, b: AesBlock) -> AesBlock {
     std::array::from_fn(|at| a[at] ^ b[at])
 }
 
 /// Up to sixteen bytes, padded with zeros.
-fn block_of(bytes: &[u8]) -> CipherBlock {
+fn block_of(bytes: &[u8]) -> AesBlock {
     std::array::from_fn(|at| bytes.get(at).copied().unwrap_or(0))
 }

@@ -1,7 +1,7 @@
 //! Checks whether the time of operations on secrets depends on the secrets: two classes of input in
 //! random order, and Welch's t of their times, as in dudect. The test measures this crate's own
-//! code (padding, lanes) on each vector level that the CPU has, and AWS-LC's where an attacker sends
-//! the input (tags), and for P-256 and GCM on each of its vector levels.
+//! code (padding, lanes) on each vector level that the CPU has, and AWS-LC's where an attacker
+//! sends the input (tags), and for P-256 and GCM on each of its vector levels.
 //!
 //! The levels of this crate's lanes: RSA has doubles of AVX-512 and integers of IFMA, ChaCha has
 //! AVX-512 with and without products of 52 bits; P-256, AES and GCM have one each. A level whose
@@ -316,7 +316,7 @@ fn expect_constant_gcm(level: &str) {
 
 /// A vector level of AWS-LC below the one that it detects.
 #[cfg(target_arch = "x86_64")]
-struct Lowered {
+struct LowerLevel {
     name: &'static str,
     /// The features of the CPU that AWS-LC is to ignore. It reads this variable when it starts.
     ignored: &'static str,
@@ -326,14 +326,14 @@ struct Lowered {
 
 /// Where several levels have the same code for an algorithm, it is timed on one of them.
 #[cfg(target_arch = "x86_64")]
-const LOWERED: [Lowered; 4] = [
+const LOWERED: [LowerLevel; 4] = [
     // Without VAES, ADX and BMI2.
-    Lowered { name: "AES-NI and AVX", ignored: "~0:~0x60000090100", has_gcm: false, has_p256: true },
+    LowerLevel { name: "AES-NI and AVX", ignored: "~0:~0x60000090100", has_gcm: false, has_p256: true },
     // Without AVX as well.
-    Lowered { name: "AES-NI", ignored: "~0x1000000000000000:~0x60000090120", has_gcm: true, has_p256: true },
+    LowerLevel { name: "AES-NI", ignored: "~0x1000000000000000:~0x60000090120", has_gcm: true, has_p256: true },
     // Without AES-NI and PCLMULQDQ as well.
-    Lowered { name: "SSSE3", ignored: "~0x1200000200000000:~0x60000090120", has_gcm: true, has_p256: false },
-    Lowered { name: "no vectors", ignored: "~0x1200020200000000:~0x60000090120", has_gcm: true, has_p256: false },
+    LowerLevel { name: "SSSE3", ignored: "~0x1200000200000000:~0x60000090120", has_gcm: true, has_p256: false },
+    LowerLevel { name: "no vectors", ignored: "~0x1200020200000000:~0x60000090120", has_gcm: true, has_p256: false },
 ];
 
 /// GCM and P-256 in AWS-LC on each of its vector levels, each in a process of its own. The level

@@ -6,9 +6,10 @@
 //! [`graph`], [`vectors`], [`store`], [`signal`], [`demo`], [`train`], [`models`], [`manual`]).
 //! Output goes to [`screen`], or through [`partial`] to a file (with [`folder`] and [`leftovers`]).
 //! [`op_kind`] knows ops by name and size; [`terminal`] and [`secrets`] read passphrases and keys.
-//! [`failure`] has the ways a command can end, with [`advice`] on what to do about an error.
-//! [`verbosity`] says how much is printed beside results. [`signals`] end a command early; a [`gate`]
-//! makes sure that its final message stays true. [`standard`] notices streams that are closed.
+//! [`failure`] has the ways a command can end, with [`advice`] on what to do about an error, such
+//! as a [`missing_model`]. [`verbosity`] says how much is printed beside results. [`signals`] end a
+//! command early; a [`gate`] makes sure that its final message stays true. [`standard`] notices
+//! streams that are closed.
 //!
 //! The command is a library, so that a program with its own backend can offer the command too:
 //! [`panoply::register`] the backend, then call [`main`].
@@ -26,6 +27,7 @@ mod gate;
 mod graph;
 mod leftovers;
 mod manual;
+mod missing_model;
 mod models;
 mod op_kind;
 mod partial;
@@ -93,7 +95,7 @@ fn verbosity_of(arguments: &OutputArguments) -> Verbosity {
     }
 }
 
-/// Mentions a settings file that somebody else may have put into the current folder.
+/// Mentions a settings file that another user may have put into the current folder.
 fn mention_settings() {
     match Settings::file_in_use() {
         Some(file) if file.changes_something && !file.is_named => {

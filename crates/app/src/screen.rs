@@ -27,7 +27,7 @@ const PLAIN: char = '\u{fdd3}';
 pub struct Screen {
     out: BufWriter<Stdout>,
     width: usize,
-    /// Whether lines are folded at the width: somebody reads them there.
+    /// Whether lines are folded at the width.
     folds: bool,
     colour: bool,
     /// The change that was made, for the error if printing fails.
@@ -35,8 +35,8 @@ pub struct Screen {
 }
 
 impl Screen {
-    /// The width is `COLUMNS` if set, else the terminal's. Unless `color` says otherwise, colours are
-    /// used only on a terminal, and not if `NO_COLOR` is set or `TERM` is `dumb`.
+    /// The width is `COLUMNS` if set, else the terminal's. Unless `color` says otherwise, colours
+    /// are used only on a terminal, and not if `NO_COLOR` is set or `TERM` is `dumb`.
     pub fn of_this_process(color: ColorArgument) -> Screen {
         let terminal = io::stdout().is_terminal();
         let told = env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());

@@ -10,8 +10,8 @@ pub fn on_end(end: impl FnOnce(i32) + Send + 'static) {
     imp::on_end(end);
 }
 
-/// Makes a write beyond the limit of a file's size (`ulimit -f`) an error of the file instead of the
-/// end of the process.
+/// Makes a write beyond the limit of file sizes (`ulimit -f`) an error of the file. By default the
+/// system ends the process.
 pub fn survive_large_files() {
     imp::survive_large_files();
 }

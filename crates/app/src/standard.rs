@@ -48,10 +48,10 @@ mod imp {
     static IS_INPUT_CLOSED: AtomicBool = AtomicBool::new(false);
     static IS_OUTPUT_CLOSED: AtomicBool = AtomicBool::new(false);
 
-    /// The system calls the functions of this list before `main`.
+    /// The system calls the functions of this list before `main`, and so before the standard
+    /// library opens `/dev/null`. Safe code cannot run there.
     #[used]
     #[allow(unsafe_code)]
-    // No safe code runs before the standard library opens `/dev/null`.
     // SAFETY: the section is a list of functions without arguments, and `note` may run before
     // `main`: it calls the system and changes two atomics.
     #[cfg_attr(not(target_vendor = "apple"), unsafe(link_section = ".init_array"))]

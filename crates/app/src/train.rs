@@ -148,9 +148,10 @@ fn announce(options: &TrainOptions) -> Arc<Gate<bool>> {
 /// The text about a folder of checkpoints.
 fn kept(folder: &Path) -> String {
     // A folder that does not exist is not made.
-    let there = folder.is_dir().then(|| Checkpoints::new(folder, CHECKPOINTS).and_then(|there| there.steps()));
+    let steps = || Checkpoints::new(folder, CHECKPOINTS).and_then(|kept| kept.steps()).ok();
+    let newest = if folder.is_dir() { steps().and_then(|steps| steps.last().copied()) } else { None };
     let folder = folder.display();
-    match there.and_then(Result::ok).and_then(|steps| steps.last().copied()) {
+    match newest {
         Some(step) => format!("{folder} has a checkpoint of step {step}, from which the same command goes on"),
         None => format!("{folder} has no checkpoint yet"),
     }

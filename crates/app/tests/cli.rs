@@ -363,12 +363,12 @@ fn notes_with(settings: &str, name: &str, arguments: &[&str]) -> String {
 #[test]
 fn settings_of_the_current_folder_are_mentioned() {
     const SETTINGS: &str = "[limits]\nqueue_depth_max = 7\n";
-    let explain = ["explain", "sort", "64", "--api", "cpu"];
-    let with = |option: &'static str| [&explain[..], &[option]].concat();
-    let note = notes_with(SETTINGS, "some", &explain);
+    let list = ["bench", "--list"];
+    let with = |option: &'static str| [&list[..], &[option]].concat();
+    let note = notes_with(SETTINGS, "some", &list);
     assert!(note.starts_with("note: ") && note.contains("panoply.toml") && note.lines().count() == 1, "{note}");
     assert_eq!(notes_with(SETTINGS, "quiet", &with("-q")), "");
-    assert_eq!(notes_with("# nothing\n", "default", &explain), "");
+    assert_eq!(notes_with("# nothing\n", "default", &list), "");
     assert!(notes_with("# nothing\n", "verbose", &with("--verbose")).contains("panoply.toml"));
     assert!(refused(&with("-qv"), 2).contains("--verbose"));
 }

@@ -308,6 +308,10 @@ fn interrupted(place: &Place, writing: &Writing) -> (Option<i32>, String) {
         assert!(start.elapsed() < Duration::from_secs(300), "`{}` is not done", writing.line);
         std::thread::sleep(Duration::from_millis(5));
     }
+    #[cfg(target_os = "linux")]
+    while child.try_wait().unwrap().is_none() && !crate::store_safety::listens(child.id()) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
     wait_until_quiet(&child);
     if child.try_wait().unwrap().is_none() {
         signal(&child, Signal::TERM);

@@ -280,7 +280,7 @@ fn a_costlier_passphrase_opens_where_it_was_asked_for() {
 
 /// Whether the process has handlers for INT and TERM.
 #[cfg(target_os = "linux")]
-fn listens(pid: u32) -> bool {
+pub fn listens(pid: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
     let caught = u64::from_str_radix(caught.trim(), 16).unwrap();

@@ -68,7 +68,8 @@ fn an_output_that_leads_nowhere_is_no_error() {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         let mut command = Command::new(env!("CARGO_BIN_EXE_panoply"));
-        let output = command.args(arguments).stdout(writer).stderr(Stdio::piped()).output().unwrap();
+        command.args(arguments).env_remove("PANOPLY_CONFIG").env("PANOPLY_CACHE", folder.path("cache"));
+        let output = command.stdout(writer).stderr(Stdio::piped()).output().unwrap();
         assert_eq!(told(&output), (Some(0), String::new()), "{arguments:?}");
     }
 }
@@ -79,10 +80,11 @@ fn a_closed_input_is_not_an_empty_one() {
     let folder = Folder::new("closed-input");
     let put = ["store", "put", "safe", "-", "--name", "empty", "--key-file", "safe.key"];
     let import = ["vectors", "import", "words", "-"];
+    let search = ["vectors", "search", "words", "--vector", "-"];
     folder.write("output", "");
     assert!(run(&folder, &["vectors", "create", "words", "--dimension", "3"], "").status.success());
     for redirection in ["<&-", "0>output"] {
-        for arguments in [&put[..], &import] {
+        for arguments in [&put[..], &import, &search] {
             let (code, complaint) = told(&run(&folder, arguments, redirection));
             assert_eq!(code, Some(1), "{arguments:?} {redirection}: {complaint}");
             assert!(complaint.contains("the standard input is closed or not open for reading"), "{complaint}");

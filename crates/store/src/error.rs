@@ -4,7 +4,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::overtaken;
+/// The part of `Error::Overtaken` about a change that the writer does not name.
+pub(crate) const NOTHING_CHANGED: &str = "this writer has changed nothing";
 
 /// The result of an operation on a store.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -52,7 +53,7 @@ pub enum Error {
     /// Another writer has changed the store while this one had it open: the lock was bypassed, or
     /// the file system has no locks. This writer's change was not made, and the store has the state
     /// that the other writer gave it.
-    #[error("{}; open the store again, and repeat the change if it is still wanted", overtaken::reason(path, undone))]
+    #[error("{}; open the store again, and repeat the change if it is still wanted", overtaken(path, undone))]
     Overtaken {
         /// The file that differs from the state this writer left.
         path: PathBuf,
@@ -252,7 +253,29 @@ pub enum Error {
     Device(#[from] panoply_core::Error),
 }
 
+/// The text of `Error::Overtaken`, without advice.
+fn overtaken(path: &Path, undone: &str) -> String {
+    let path = path.display();
+    format!(
+        "another writer has changed {path} while this one had the store open: {undone}, and the store is as the \
+         other writer left it"
+    )
+}
+
 impl Error {
+    /// Makes `Error::Overtaken`. The caller adds the change that was not made.
+    pub(crate) fn overtaken(path: PathBuf) -> Error {
+        Error::Overtaken { path, undone: NOTHING_CHANGED.to_owned() }
+    }
+
+    /// The error as the reason why writing has stopped: without advice for the change itself.
+    pub(crate) fn reason(&self) -> String {
+        match self {
+            Error::Overtaken { path, undone } => overtaken(path, undone),
+            error => error.to_string(),
+        }
+    }
+
     /// Makes `Error::InvalidArgument`.
     pub(crate) fn invalid(what: &'static str, expected: impl Into<String>, got: impl ToString) -> Error {
         Error::InvalidArgument { what, expected: expected.into(), got: got.to_string() }

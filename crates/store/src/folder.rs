@@ -73,6 +73,14 @@ impl Failure {
     pub(crate) fn unclear(error: Error) -> Failure {
         Failure { error, is_unclear: true }
     }
+
+    /// Names the change that was not made, if another writer was the cause.
+    pub(crate) fn undoing(mut self, change: impl FnOnce() -> String) -> Failure {
+        if let Error::Overtaken { undone, .. } = &mut self.error {
+            *undone = change();
+        }
+        self
+    }
 }
 
 impl Folder {

@@ -1,48 +1,10 @@
-//! The texts of [`Error::Overtaken`]: which change was not made, and of which object.
+//! The part of [`crate::Error::Overtaken`] that names the change: which one was not made, and of
+//! which object.
 
 use std::collections::HashSet;
-use std::path::{Path, PathBuf};
 
 use crate::catalog::Change;
-use crate::error::Error;
-use crate::folder::Failure;
-
-/// The text about a change of which the caller says nothing more.
-const NOTHING_CHANGED: &str = "this writer has changed nothing";
-
-impl Error {
-    /// Makes `Error::Overtaken`. The caller adds the change with [`Failure::undoing`].
-    pub(crate) fn overtaken(path: PathBuf) -> Error {
-        Error::Overtaken { path, undone: NOTHING_CHANGED.to_owned() }
-    }
-
-    /// The error as the reason why writing has stopped: without advice for the change itself.
-    pub(crate) fn reason(&self) -> String {
-        match self {
-            Error::Overtaken { path, undone } => reason(path, undone),
-            error => error.to_string(),
-        }
-    }
-}
-
-impl Failure {
-    /// Adds the change that was not made, if another writer was the cause.
-    pub(crate) fn undoing(mut self, change: impl FnOnce() -> String) -> Failure {
-        if let Error::Overtaken { undone, .. } = &mut self.error {
-            *undone = change();
-        }
-        self
-    }
-}
-
-/// The cause and the consequences.
-pub(crate) fn reason(path: &Path, undone: &str) -> String {
-    let path = path.display();
-    format!(
-        "another writer has changed {path} while this one had the store open: {undone}, and the store is as the \
-         other writer left it"
-    )
-}
+use crate::error::NOTHING_CHANGED;
 
 /// The text about changes that were not made: the name of the first object and the number of the
 /// others.

@@ -493,8 +493,8 @@ impl Store {
         Ok(())
     }
 
-    /// Writes a new log with the whole catalog, under the newest root key of this identity. `undone`
-    /// is what was not done if another writer has changed the store.
+    /// Writes a new log with the whole catalog, under the newest root key of this identity. If
+    /// another writer has changed the store, the error says `undone`.
     fn rewrite_log(&mut self, identity: Identity, undone: &str) -> Result<()> {
         let (_, root) = identity.keyring.newest()?;
         let mut log = Log::create(&self.runtime, &self.folder, identity.store, root)?;

@@ -19,6 +19,7 @@ use crate::configuration::Format;
 use crate::configuration::models::{EmbedOptions, Lines};
 use crate::failure::Failure;
 use crate::screen::Screen;
+use crate::standard;
 use crate::store::commit::{Commit, CommitState};
 use crate::vectors::{counted, start};
 
@@ -165,7 +166,8 @@ fn text_of(lines: &Lines) -> Result<String, Failure> {
         Lines::Input => {
             let mut bytes = Vec::new();
             let cannot = "the standard input cannot be read";
-            std::io::stdin().take(INPUT_BYTES_MAX + 1).read_to_end(&mut bytes).context(cannot)?;
+            let input = standard::input().context(cannot)?;
+            input.take(INPUT_BYTES_MAX + 1).read_to_end(&mut bytes).context(cannot)?;
             if bytes.len() as u64 > INPUT_BYTES_MAX {
                 return Err(anyhow!("the standard input is longer than {INPUT_BYTES_MAX} bytes").into());
             }

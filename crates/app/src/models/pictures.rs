@@ -129,14 +129,14 @@ fn prepare(
     normalisation: Normalisation,
     has_boxes: bool,
 ) -> Result<(Vec<PreparedPicture>, Preprocessing), Failure> {
+    let pictures = files.iter().map(|file| picture_of(file)).collect::<Result<Vec<_>, _>>()?;
     let port = model.inputs().first().ok_or_else(|| anyhow::anyhow!("the model has no input"))?;
     let frame = frame_of(port, has_boxes.then_some(OPEN_SIDE));
     let frame = frame.ok_or_else(|| {
         anyhow::anyhow!("the input {} of the model is no picture: its shape is {}", port.name, port.shape_text())
     })?;
     let fit = if has_boxes { Fit::Letterbox } else { Fit::Crop };
-    let one = |file: &PathBuf| {
-        let picture = picture_of(file)?;
+    let one = |(file, picture): (&PathBuf, Picture)| {
         let (tensor, placement) = picture.tensor(&frame, fit, normalisation).map_err(anyhow::Error::new)?;
         let input = Array::from_tensor(&tensor).map_err(anyhow::Error::new)?;
         Ok::<_, Failure>(PreparedPicture { file: file.clone(), picture, input, placement })
@@ -155,7 +155,7 @@ fn prepare(
             Normalisation::Standard { .. } => "imagenet",
         },
     };
-    Ok((files.iter().map(one).collect::<Result<_, _>>()?, preprocessing))
+    Ok((files.iter().zip(pictures).map(one).collect::<Result<_, _>>()?, preprocessing))
 }
 
 /// The outputs for each input, and the largest batch that the model got. Inputs are joined where

@@ -86,7 +86,7 @@ impl Picture {
         let middle = FRAME_LEFT + width / 2;
         let below = FRAME_TOP + height + FRAME_BOTTOM - letters::HEIGHT - 6;
         whole.write(&x.name, middle.saturating_sub(letters::width(&x.name) / 2), below);
-        // The name of the vertical axis stands above it, so that nobody has to turn the head.
+        // The name of the vertical axis stands above it, because its letters cannot be rotated.
         whole.write(&y.name, 8, 6);
         whole
     }

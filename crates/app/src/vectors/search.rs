@@ -18,6 +18,7 @@ use crate::configuration::vectors::{Query, SearchOptions};
 use crate::failure::{Failure, warn};
 use crate::models::text_model::TextModel;
 use crate::screen::{Screen, columns, padded, shortened};
+use crate::standard;
 
 /// The largest width of an id.
 const ID_WIDTH_MAX: usize = 40;
@@ -152,11 +153,11 @@ fn one_query(vector: Vec<f32>, expected: usize) -> Result<Vec<f32>, Failure> {
     }
 }
 
-/// Reads the queries on the standard input: a JSON list of numbers, or JSON lines as `panoply embed`
-/// prints them.
+/// Reads the queries on the standard input: a JSON list of numbers, or JSON lines as
+/// `panoply embed` prints them.
 fn queries_of_input(dimension: usize) -> Result<Vec<f32>, Failure> {
     const NAME: &str = "the standard input";
-    let mut input = BufReader::new(std::io::stdin());
+    let mut input = BufReader::new(standard::input().with_context(|| format!("{NAME} cannot be read"))?);
     let is_list = loop {
         let bytes = input.fill_buf().with_context(|| format!("{NAME} cannot be read"))?;
         if bytes.is_empty() {

@@ -34,15 +34,15 @@ fn text(first: &str, second: &str, symbols: &[String]) -> String {
     let (tokens, others) = (tokens(first), tokens(second));
     let free = FREE_OTHERS.into_iter().find(|letter| symbols.iter().all(|symbol| symbol != letter));
     let free = free.filter(|_| symbols.iter().any(|symbol| symbol == FREE)).unwrap_or(FREE);
-    let symbolic = |(first, second): (&&str, &&str)| match (first.parse(), second.parse()) {
-        (Ok(sample), Ok(other)) => {
-            let dim = Dim::of_samples([sample, other]);
-            let is_exact = dim.value(&SymbolSizes::SAMPLES[1]) == Some(other);
-            is_exact.then(|| dim.text(symbols).to_string())
+    let symbolic = |(first, second): (&&str, &&str)| {
+        if first == second {
+            let kept: &str = if *first == FREE { free } else { first };
+            return Some(kept.to_owned());
         }
-        _ if first != second => None,
-        _ if *first == FREE => Some(free.to_owned()),
-        _ => Some((*first).to_owned()),
+        let (sample, other) = (first.parse().ok()?, second.parse().ok()?);
+        let dim = Dim::of_samples([sample, other]);
+        let is_exact = dim.value(&SymbolSizes::SAMPLES[1]) == Some(other);
+        is_exact.then(|| dim.text(symbols).to_string())
     };
     let symbolic: Option<String> = match tokens.len() == others.len() {
         true => tokens.iter().zip(&others).map(symbolic).collect(),
@@ -83,6 +83,7 @@ mod tests {
         // A number that is no product of symbols stays, and so do texts that differ otherwise.
         assert_eq!(text("at most 1008", "at most 2002", &named), "at most 1008");
         assert_eq!(text("one of 1009", "none", &named), "one of 1009");
+        assert_eq!(text("0.05 of 1009", "0.05 of 2003", &named), "0.05 of batch");
         let (first, second) = (Error::invalid("a", "1009", "1"), Error::invalid("a", "2003", "1"));
         assert_eq!(in_symbols(first, &second, &named), Error::invalid("a", "batch", "1"));
         let shape = |got: usize| Error::ShapeMismatch { what: "b", expected: vec![4], got: vec![got] };

@@ -3,11 +3,11 @@
 
 use std::sync::OnceLock;
 
-type AesBlock = [u8; 16];
+type CipherBlock = [u8; 16];
 
 /// A key schedule.
 pub(super) struct Aes {
-    rounds: Vec<AesBlock>,
+    rounds: Vec<CipherBlock>,
 }
 
 /// The product in the field of 256 elements.
@@ -60,19 +60,20 @@ impl Aes {
         Aes { rounds: schedule.chunks(4).map(|four| std::array::from_fn(|byte| four[byte / 4][byte % 4])).collect() }
     }
 
-    pub(super) fn encrypt(&self, block: AesBlock) -> AesBlock {
+    pub(super) fn encrypt(&self, block: CipherBlock) -> CipherBlock {
         let last = self.rounds.len() - 1;
         let mut state = xor(block, self.rounds[0]);
         for round in 1..=last {
             // Byte `row` of a column comes from the column that is `row` columns further.
-            let shifted: AesBlock = std::array::from_fn(|at| boxes().0[usize::from(state[(at + 4 * (at % 4)) % 16])]);
+            let shifted: CipherBlock =
+                std::array::from_fn(|at| boxes().0[usize::from(state[(at + 4 * (at % 4)) % 16])]);
             let mixed = if round == last { shifted } else { mix(shifted, [2, 3, 1, 1]) };
             state = xor(mixed, self.rounds[round]);
         }
         state
     }
 
-    pub(super) fn decrypt(&self, block: AesBlock) -> AesBlock {
+    pub(super) fn decrypt(&self, block: CipherBlock) -> CipherBlock {
         let last = self.rounds.len() - 1;
         let mut state = block;
         for round in (1..=last).rev() {
@@ -84,7 +85,7 @@ impl Aes {
     }
 
     /// Encrypts whole blocks in CBC mode.
-    pub(super) fn encrypt_chained(&self, mut before: AesBlock, blocks: &[u8]) -> Vec<u8> {
+    pub(super) fn encrypt_chained(&self, mut before: CipherBlock, blocks: &[u8]) -> Vec<u8> {
         let mut text = Vec::new();
         for chunk in blocks.chunks(16) {
             before = self.encrypt(xor(block_of(chunk), before));
@@ -93,7 +94,7 @@ impl Aes {
         text
     }
 
-    pub(super) fn decrypt_chained(&self, mut before: AesBlock, text: &[u8]) -> Vec<u8> {
+    pub(super) fn decrypt_chained(&self, mut before: CipherBlock, text: &[u8]) -> Vec<u8> {
         let mut blocks = Vec::new();
         for chunk in text.chunks(16) {
             blocks.extend_from_slice(&xor(self.decrypt(block_of(chunk)), before));
@@ -103,7 +104,7 @@ impl Aes {
     }
 
     /// Encrypts or decrypts in counter mode. The counter is the last `counter_bits` of `start`.
-    pub(super) fn counted(&self, start: AesBlock, counter_bits: u32, message: &[u8]) -> Vec<u8> {
+    pub(super) fn counted(&self, start: CipherBlock, counter_bits: u32, message: &[u8]) -> Vec<u8> {
         let mask = u128::MAX >> (128 - counter_bits);
         let mut counter = u128::from_be_bytes(start);
         let mut text = Vec::new();
@@ -127,7 +128,7 @@ impl Aes {
         (self.tag(nonce, associated, text) == tag).then(|| self.counted(self.counter(nonce, 2), 32, text))
     }
 
-    fn counter(&self, nonce: &[u8; 12], number: u32) -> AesBlock {
+    fn counter(&self, nonce: &[u8; 12], number: u32) -> CipherBlock {
         block_of(&[&nonce[..], &number.to_be_bytes()].concat())
     }
 
@@ -153,15 +154,15 @@ fn times_wide(a: u128, mut b: u128) -> u128 {
 }
 
 /// Multiplies each column by a polynomial, whose first coefficient applies to the byte itself.
-fn mix(state: AesBlock, by: [u8; 4]) -> AesBlock {
+fn mix(state: CipherBlock, by: [u8; 4]) -> CipherBlock {
     std::array::from_fn(|at| (0..4).fold(0, |sum, step| sum ^ times(state[at / 4 * 4 + (at + step) % 4], by[step])))
 }
 
-fn xor(a: AesBlock, b: AesBlock) -> AesBlock {
+fn xor(a: CipherBlock, b: CipherBlock) -> CipherBlock {
     std::array::from_fn(|at| a[at] ^ b[at])
 }
 
 /// Up to sixteen bytes, padded with zeros.
-fn block_of(bytes: &[u8]) -> AesBlock {
+fn block_of(bytes: &[u8]) -> CipherBlock {
     std::array::from_fn(|at| bytes.get(at).copied().unwrap_or(0))
 }

@@ -281,7 +281,7 @@ fn draw(picture: &Picture, objects: &[Detection], file: &Path) -> Result<(), Fai
     let mut drawn = picture.clone();
     objects.iter().for_each(|object| drawn.draw_box(object.corners, COLOURS[object.class % COLOURS.len()]));
     let is_jpeg = file.extension().is_some_and(|extension| extension == "jpg" || extension == "jpeg");
-    Ok(Partial::create(file, true)?.finish_with(&drawn.encode(is_jpeg).map_err(anyhow::Error::new)?)?)
+    Partial::create(file, true)?.finish_with(&drawn.encode(is_jpeg).map_err(anyhow::Error::new)?)
 }
 
 fn object(object: &Detection) -> Value {

@@ -8,14 +8,14 @@ use panoply::store;
 use panoply::vector::Error;
 use panoply::vector::formats::FormatError;
 
-use crate::models::text_model::NoTextModel;
+use crate::missing_model::MissingModel;
 
 /// Advice beyond the error's own text.
 pub fn about(error: &anyhow::Error) -> Option<String> {
     let own = error.chain().find_map(|cause| cause.downcast_ref::<Error>()).and_then(of_collection);
     let own = own.or_else(|| error.chain().find_map(|cause| cause.downcast_ref::<store::Error>()).and_then(of_store));
     let own = own.or_else(|| error.chain().find_map(|cause| cause.downcast_ref::<FormatError>()).and_then(of_file));
-    own.or_else(|| error.chain().find_map(|cause| cause.downcast_ref::<NoTextModel>()).map(NoTextModel::advice))
+    own.or_else(|| error.chain().find_map(|cause| cause.downcast_ref::<MissingModel>()).map(MissingModel::advice))
 }
 
 fn of_collection(error: &Error) -> Option<String> {

@@ -6,10 +6,10 @@
 //! [`graph`], [`vectors`], [`store`], [`signal`], [`demo`], [`train`], [`models`], [`manual`]).
 //! Output goes to [`screen`], or through [`partial`] to a file (with [`folder`] and [`leftovers`]).
 //! [`op_kind`] knows ops by name and size; [`terminal`] and [`secrets`] read passphrases and keys.
-//! [`failure`] has the ways a command can end, with [`advice`] on what to do about an error.
-//! [`verbosity`] says how much is printed beside results. [`signals`] end a command early; a
-//! [`gate`] makes sure that its final message stays true. [`standard`] notices streams that are
-//! closed.
+//! [`failure`] has the ways a command can end, with [`advice`] on what to do about an error, such
+//! as a [`missing_model`]. [`verbosity`] says how much is printed beside results. [`signals`] end a
+//! command early; a [`gate`] makes sure that its final message stays true. [`standard`] notices
+//! streams that are closed.
 //!
 //! The command is a library, so that a program with its own backend can offer the command too:
 //! [`panoply::register`] the backend, then call [`main`].
@@ -27,6 +27,7 @@ mod gate;
 mod graph;
 mod leftovers;
 mod manual;
+mod missing_model;
 mod models;
 mod op_kind;
 mod partial;
@@ -100,8 +101,8 @@ fn mention_settings() {
         Some(file) if file.changes_something && !file.is_named => {
             failure::note(format!("settings are taken from {} in this folder", file.path.display()));
         }
-        Some(file) => failure::detail(format!("the settings' file is {}", file.path.display())),
-        None => failure::detail("there is no settings' file"),
+        Some(file) => failure::detail(format!("settings are read from {}", file.path.display())),
+        None => failure::detail("no settings file is read"),
     }
 }
 

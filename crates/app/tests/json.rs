@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
+use panoply::inputs::picture::Picture;
 use serde_json::Value;
 
 const PAGE: &str = include_str!("../../../docs/json.md");
@@ -15,10 +16,10 @@ const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data");
 
 /// Sections of the page, and runs of the command in order. `DATA` is the folder of the command's
 /// data, and the other files lie in a folder of the test.
-const RUNS: [(&str, &str); 49] = [
+const RUNS: [(&str, &str); 50] = [
     ("devices", "devices"),
     ("plan", "plan"),
-    ("bench", "bench add/f32/1Ki --api cpu --seconds 0.01"),
+    ("bench", "bench add/f32/64 --api cpu --seconds 0.01"),
     ("bench --list", "bench --list"),
     ("bench --callers", "bench --callers 2 --api cpu --seconds 0.01"),
     ("bench --trace", "bench --trace --trace-ops 50"),
@@ -35,6 +36,7 @@ const RUNS: [(&str, &str); 49] = [
         "infer",
         "infer DATA/models/ppocr-cls/model.onnx --input x=DATA/upside-down.npy --output save_infer_model/scale_0.tmp_1=out.npy",
     ),
+    ("infer", "infer DATA/models/ppocr-cls/model.onnx --image red.png --profile"),
     ("embed", "embed text/counting.onnx --text hello"),
     ("embed --into", "embed text/counting.onnx --text hello --into notes"),
     ("vectors create", "vectors create packages --dimension 384 --storage f16"),
@@ -51,7 +53,7 @@ const RUNS: [(&str, &str); 49] = [
     ("vectors export", "vectors export notes notes.parquet"),
     ("vectors compact", "vectors compact packages"),
     ("vectors repair", "vectors repair packages"),
-    ("vectors delete", "vectors delete notes 1"),
+    ("vectors delete", "vectors delete notes --id 1"),
     ("vectors delete", "vectors delete copy --yes"),
     ("store init", "store init vault --key-file vault.key --generate"),
     ("store put", "store put vault text --key-file vault.key"),
@@ -85,6 +87,8 @@ fn every_command_prints_the_keys_of_the_page() {
     std::fs::write(folder.join("models/relu.onnx"), super::models::RELU).unwrap();
     std::fs::write(folder.join("text/counting.onnx"), super::models::counting()).unwrap();
     std::fs::write(folder.join("text/vocab.txt"), "[PAD]\n[UNK]\n[CLS]\n[SEP]\nhello\nworld\n").unwrap();
+    let red = Picture::from_rgb(4, 3, [255, 0, 0].repeat(12)).unwrap();
+    std::fs::write(folder.join("red.png"), red.encode(false).unwrap()).unwrap();
     let mut printed: BTreeMap<&str, Keys> = BTreeMap::new();
     for (section, line) in RUNS {
         let keys = printed.entry(section).or_default();
@@ -170,12 +174,14 @@ impl Row {
     /// Whether the row describes a value at this path. Empty arrays and objects match rows of their
     /// contents.
     fn describes(&self, path: &str, kind: &str) -> bool {
-        let below = |end: &str| self.path.strip_prefix(path).is_some_and(|rest| rest.starts_with(end));
-        match self.path.strip_suffix(".*") {
+        let free = self.path.strip_suffix(".*");
+        let stem = free.unwrap_or(&self.path);
+        let below = |end: &str| stem.strip_prefix(path).is_some_and(|rest| rest.starts_with(end));
+        let is_exact = match free {
             Some(stem) => path == stem || path.starts_with(&format!("{stem}.")),
-            None if self.path == path => self.types.contains(kind),
-            None => (kind == "array" && below("[]")) || (kind == "object" && below(".")),
-        }
+            None => self.path == path && self.types.contains(kind),
+        };
+        is_exact || (kind == "array" && below("[]")) || (kind == "object" && below("."))
     }
 }
 

@@ -4,8 +4,8 @@
 //! 1. A sink is bounded. If it is full, the engine keeps the value and tries again at its next
 //!    poll.
 //! 2. Values arrive in the order in which they were sent. After the last one the op's outcome
-//!    reports how the session ended. A [`SinkReader`] returns `None` once all values were received and
-//!    the op has dropped its sink.
+//!    reports how the session ended. A [`SinkReader`] returns `None` once all values were received
+//!    and the op has dropped its sink.
 //! 3. A caller that needs no more values drops the source. The engine sees [`Sink::is_closed`] and
 //!    ends the op.
 //! 4. An op exposes its sink as a part. Such an op is not repeatable, since sent values cannot be

@@ -9,8 +9,8 @@ pub struct Lists {
 }
 
 impl Lists {
-    /// Makes `count` lists. `for_each` is called twice, and must pass the same pairs of a list and a
-    /// number both times. The numbers of a list keep their order.
+    /// Makes `count` lists. `for_each` is called twice, and must pass the same pairs of a list and
+    /// a number both times. The numbers of a list keep their order.
     pub(crate) fn new(count: usize, for_each: impl Fn(&mut dyn FnMut(usize, usize))) -> Lists {
         let mut starts = vec![0_u32; count + 1];
         for_each(&mut |list, _| starts[list + 1] += 1);

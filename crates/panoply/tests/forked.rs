@@ -117,14 +117,14 @@ fn with_drivers(folder: &Path) -> Vec<Arc<dyn Backend>> {
     ]
 }
 
-/// What is wrong with the backends of a child: each must be refused.
+/// The backends of a child that are not refused, with their answers.
 fn not_refused(backends: &[Arc<dyn Backend>]) -> Vec<String> {
     let told = backends.iter().map(|backend| (backend.api(), backend.discover()));
     let told = told.filter(|(_, found)| !matches!(found, Err(Absence::Forked)));
     told.map(|(api, found)| format!("{api}: {found:?}")).collect()
 }
 
-/// What is wrong with an op on this runtime.
+/// The answer of an op on this runtime, if it is wrong.
 fn wrong_answer(runtime: &Runtime) -> Vec<String> {
     let matrix = Tensor::from_vec(vec![1.0_f32, 2.0, 3.0, 4.0], [2, 2]).unwrap();
     let turned = runtime.run(Transpose::new(&matrix)).wait();
@@ -133,7 +133,7 @@ fn wrong_answer(runtime: &Runtime) -> Vec<String> {
     if is_right { Vec::new() } else { vec![format!("{turned:?}")] }
 }
 
-/// What is wrong with a program's own runtime in a child: the CPU works, and no driver is used.
+/// The faults of a program's own runtime in a child: the CPU must work, and no driver be used.
 fn wrong_runtime() -> Vec<String> {
     let runtime = match Runtime::new() {
         Ok(runtime) => runtime,
@@ -149,7 +149,7 @@ fn wrong_runtime() -> Vec<String> {
     wrong
 }
 
-/// Devices without a driver work in every process.
+/// The wrong answer of the emulated device, which has no driver and works in every process.
 fn wrong_emulation() -> Vec<String> {
     let Ok(backend) = EmulatedBackend::new() else { return Vec::new() };
     let runtime = Runtime::builder().only([]).backend(Arc::new(backend)).build();
@@ -189,7 +189,7 @@ fn a_child_uses_no_driver_that_its_parent_has_loaded_and_computes_on() {
     });
     in_child("a child that opens its parent's devices", || {
         let devices = parents.iter().zip(&found).flat_map(|(backend, found)| {
-            found.iter().flatten().filter(|device| backend.open(device, &OpenOptions::default()).is_ok())
+            found.iter().flatten().filter(move |device| backend.open(device, &OpenOptions::default()).is_ok())
         });
         devices.map(|device| format!("{} was opened", device.id)).collect()
     });
@@ -254,8 +254,9 @@ static CHILD: AtomicI32 = AtomicI32::new(0);
 /// Forks by the system call: the C library's function takes the locks of the allocator, which the
 /// interrupted thread may hold. The child continues the interrupted code.
 extern "C" fn fork_here(_: libc::c_int) {
+    let (signal, none): (libc::c_long, libc::c_long) = (libc::SIGCHLD.into(), 0);
     // SAFETY: without flags and a stack the call is that of a fork.
-    let child = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) };
+    let child = unsafe { libc::syscall(libc::SYS_clone, signal, none, none, none, none) };
     if child != 0 {
         CHILD.store(child as i32, Ordering::SeqCst);
     }

@@ -1,10 +1,10 @@
 //! Where workers run: near their devices, on cores of their own while there are enough.
 //!
 //! [`Topology`] reads what hardware the machine has and which part of it this process may use. A
-//! [`Request`] says which workers are wanted. [`PlacementPlan`] gives each of them a [`WorkerSlot`]. [`affinity`]
-//! moves the calling thread into its slot. Reading never fails (gaps become notes), planning fails
-//! only on contradictions, and nothing here starts a thread. [`realtime`] is for threads with
-//! deadlines.
+//! [`Request`] says which workers are wanted. [`PlacementPlan`] gives each of them a
+//! [`WorkerSlot`]. [`affinity`] moves the calling thread into its slot. Reading never fails (gaps
+//! become notes), planning fails only on contradictions, and nothing here starts a thread.
+//! [`realtime`] is for threads with deadlines.
 //!
 //! Modules in reading order:
 //!

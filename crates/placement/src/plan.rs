@@ -1,8 +1,8 @@
 //! Gives every worker its CPUs, near its device.
 //!
-//! [`PlacementPlan::new`] either satisfies the request, with a note for every compromise, or returns a typed
-//! error that names the part of the request that contradicts the machine. It follows the rules of
-//! the module `planner`.
+//! [`PlacementPlan::new`] either satisfies the request, with a note for every compromise, or
+//! returns a typed error that names the part of the request that contradicts the machine. It
+//! follows the rules of the module `planner`.
 
 use std::fmt;
 

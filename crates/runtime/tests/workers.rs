@@ -3,8 +3,8 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use panoply_placement::affinity::RealtimePriority;
@@ -26,6 +26,8 @@ enum Say {
     Fail,
     Panic,
     Sleep(Duration),
+    /// Waits until the gate is open.
+    Gate(Arc<Mutex<()>>),
     Envelope,
 }
 
@@ -51,6 +53,10 @@ impl Worker for Recorder {
             Say::Panic => panic!("asked to panic"),
             Say::Sleep(time) => {
                 std::thread::sleep(time);
+                WorkerReply::Number(0)
+            }
+            Say::Gate(gate) => {
+                drop(gate.lock());
                 WorkerReply::Number(0)
             }
             Say::Envelope => WorkerReply::Envelope { id, source, target, stamped: sent_at.is_some() },
@@ -172,14 +178,19 @@ fn a_pause_keeps_messages_and_resume_handles_them() {
 #[test]
 fn a_full_queue_hands_the_message_back_or_waits() {
     let (pool, handled) = pool(PoolOptions { queue_depth_max: 2, ..options(1) });
-    pool.send(Say::Sleep(Duration::from_millis(400))).unwrap();
+    let gate = Arc::new(Mutex::new(()));
+    let closed = gate.lock().unwrap();
+    pool.send(Say::Gate(Arc::clone(&gate))).unwrap();
     let refused = (0..5).find_map(|_| pool.try_send_to(0, Say::Count).err());
     assert!(matches!(refused, Some((Say::Count, WorkerError::Busy { worker: 0, queue_depth_max: 2 }))));
-    for _ in 0..5 {
-        pool.send(Say::Count).unwrap();
-    }
-    let slow = pool.request(Say::Sleep(Duration::from_millis(500))).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| (0..5).for_each(|_| pool.send(Say::Count).unwrap()));
+        drop(closed);
+    });
+    let closed = gate.lock().unwrap();
+    let slow = pool.request(Say::Gate(Arc::clone(&gate))).unwrap();
     assert_eq!(slow.wait_for(Duration::from_millis(5)), Err(WorkerError::TimedOut { worker: 0 }));
+    drop(closed);
     pool.stop();
     assert!(handled.load(Ordering::Relaxed) >= 7);
 }

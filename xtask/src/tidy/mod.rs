@@ -18,6 +18,7 @@ mod report;
 mod rules;
 mod source;
 mod test_files;
+mod type_names;
 mod uses;
 mod words;
 
@@ -106,6 +107,7 @@ fn examine(root: &Path) -> Result<Report> {
         circles::check(folder, &sources, &mut report);
     }
     layers::check(&manifests, &mut report);
+    type_names::check(&sources, &mut report);
     check_documents(root, &names, &manifests, &mut report)?;
     error_page::check(&read_file(root, error_page::PAGE)?, &read_file(root, error_page::ERRORS)?, &mut report);
     environment::check(&read_file(root, "docs/environment.md")?, &sources, &mut report);

@@ -25,7 +25,7 @@ const OPENINGS: [(&str, &str); 5] = [
 ];
 
 /// Phrases, in lower case, and how to say it better.
-const PHRASES: [(&str, &str); 23] = [
+const PHRASES: [(&str, &str); 22] = [
     ("nobody", "name who does not: no thread, no process, no user"),
     ("whatever", "write `for any`, `regardless of`"),
     ("whoever", "name the caller, the thread or the user"),
@@ -46,7 +46,6 @@ const PHRASES: [(&str, &str); 23] = [
     ("what is not", "name the things that are not"),
     ("for good", "write `permanently`, `always` or `never again`"),
     ("but for", "write `except`"),
-    ("somebody", "name the user, the process or the attacker"),
     ("everybody", "name the users, the processes or the crates"),
     ("lest", "write `so that … not`"),
 ];

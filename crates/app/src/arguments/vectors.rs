@@ -36,7 +36,7 @@ pub enum VectorsCommand {
     Create(CreateArguments),
     /// Adds the vectors of a file
     Import(ImportArguments),
-    /// Finds the records nearest to a vector, or to a record
+    /// Finds the records nearest to a vector, a record or a text
     Search(SearchArguments),
     /// Shows the parts and settings of a collection
     Info(InfoArguments),
@@ -143,8 +143,8 @@ pub struct SearchArguments {
     #[arg(value_name = "COLLECTION")]
     pub path: PathBuf,
     /// The query: a JSON list of numbers, @FILE with one or with several in any format that can be
-    /// imported, or - for the standard input, with a JSON list or with the lines that `panoply embed`
-    /// prints
+    /// imported, or - for the standard input, with a JSON list or with the lines that
+    /// `panoply embed` prints
     #[arg(long, value_name = "JSON|@FILE|-", allow_hyphen_values = true)]
     pub vector: Option<String>,
     /// Searches with the vector of this record, which is left out of the hits
@@ -186,8 +186,8 @@ pub struct SearchArguments {
 /// The model that makes vectors of texts.
 #[derive(Args, Debug)]
 pub struct TextModelArguments {
-    /// The text model, an ONNX file [default: the collection's own, else all-MiniLM-L6-v2/model.onnx
-    /// in the folder models beside this command or in the cache folder]
+    /// The text model, an ONNX file [default: the collection's own, else
+    /// all-MiniLM-L6-v2/model.onnx in the folder models beside this command or in the cache folder]
     #[arg(long, value_name = "MODEL.onnx")]
     pub model: Option<PathBuf>,
     /// The model's vocabulary [default: tokenizer.json or vocab.txt beside the model]
@@ -390,8 +390,8 @@ pub struct RepairArguments {
     For example:\n  panoply demo\n  panoply demo \"draw a family tree\" \"listen to radio stations\""
 )]
 pub struct DemoArguments {
-    /// A question of your own in plain words; several are asked one after the other [default: a dozen
-    /// that the command carries]
+    /// A question of your own in plain words; several are asked one after the other [default: a
+    /// dozen that the command carries]
     #[arg(value_name = "QUESTION")]
     pub questions: Vec<String>,
     #[command(flatten)]

@@ -26,8 +26,8 @@ pub enum Measurement {
     Failed { error: String },
 }
 
-/// The figures of one case. Rates are computed from a best time: the device's own if it is reported,
-/// else the time from the call to the output.
+/// The figures of one case. Rates are computed from a best time: the device's own if it is
+/// reported, else the time from the call to the output.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figures {
     /// The best time, in milliseconds.

@@ -338,7 +338,7 @@ fn rm(arguments: RmArguments) -> Result<RmOptions, Failure> {
     let what = match arguments.prefix {
         None => Removed::Named(arguments.names),
         Some(prefix) if prefix.is_empty() => {
-            return Err(Failure::Usage("--prefix: expected the begin of a name, got an empty text".to_owned()));
+            return Err(Failure::Usage("--prefix: expected the beginning of a name, got an empty text".to_owned()));
         }
         Some(prefix) => Removed::Prefix(prefix),
     };

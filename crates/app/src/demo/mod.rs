@@ -1,6 +1,6 @@
 //! `panoply demo`: builds a collection of software packages and answers a dozen questions in plain
-//! words, or the user's own, on every device. The command shows the hits, the device that answered, its speed, and how
-//! the devices compare with each other and with a plain loop.
+//! words, or the user's own, on every device. The command shows the hits, the device that answered,
+//! its speed, and how the devices compare with each other and with a plain loop.
 //!
 //! [`data`] reads the data. `trial` searches and measures on one device. `plain` is a plain loop
 //! over all rows, and every device must agree with its hits. `show` prints.
@@ -112,8 +112,8 @@ pub fn run(options: &DemoOptions, screen: &mut Screen) -> Result<(), Failure> {
     all_agree(&findings)
 }
 
-/// Asks the user's own questions instead of those of the data. A model that does not make the data's
-/// vectors is refused: its hits would mean nothing.
+/// Asks the user's own questions instead of those of the data. A model that does not make the
+/// data's vectors is refused: its hits would mean nothing.
 fn ask(data: &mut Data, options: &DemoOptions, runtime: &Runtime) -> Result<(), Failure> {
     let model = TextModel::named_or_default(runtime, &options.model)?;
     let known = &data.questions[..data.questions.len().min(QUESTIONS_COMPARED)];

@@ -54,7 +54,7 @@ pub fn print(inventory: &Inventory, detail: Detail, screen: &mut Screen) -> Resu
     if !named.is_empty() {
         let names: Vec<&str> = named.iter().map(|backend| backend.api.as_str()).collect();
         screen.line("")?;
-        screen.prose(&format!("not here: {} (`panoply devices --all` shows why)", names.join(", ")))?;
+        screen.prose(&format!("not here: {} (--all shows why)", names.join(", ")))?;
     }
     screen.prose(next(!devices.is_empty(), gpus.iter().any(|line| line.trouble), detail))
 }

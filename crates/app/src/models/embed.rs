@@ -35,7 +35,7 @@ struct EmbeddingRow {
 
 /// The rows that are put into a collection, for the final message.
 #[derive(Debug)]
-struct Written {
+struct InsertedRows {
     count: usize,
     first: String,
     last: String,
@@ -43,15 +43,15 @@ struct Written {
     is_doubled_by_repeating: bool,
 }
 
-impl Written {
-    fn of(rows: &[EmbeddingRow], is_doubled_by_repeating: bool) -> Written {
+impl InsertedRows {
+    fn of(rows: &[EmbeddingRow], is_doubled_by_repeating: bool) -> InsertedRows {
         let id = |row: Option<&EmbeddingRow>| row.map_or(String::new(), |row| row.id.clone());
-        Written { count: rows.len(), first: id(rows.first()), last: id(rows.last()), is_doubled_by_repeating }
+        InsertedRows { count: rows.len(), first: id(rows.first()), last: id(rows.last()), is_doubled_by_repeating }
     }
 
     /// The final message of a command whose rows are committed (`true`), or may be (`false`).
     fn text(&self, path: &str, is_known: bool) -> String {
-        let Written { count, first, last, .. } = self;
+        let InsertedRows { count, first, last, .. } = self;
         let ids = if count == &1 { format!("id `{first}`") } else { format!("ids `{first}` to `{last}`") };
         let rows = counted_are(*count);
         match (is_known, self.is_doubled_by_repeating) {
@@ -78,7 +78,7 @@ fn counted_are(count: usize) -> String {
 }
 
 /// Sets the messages about the one commit. `written` is set before the commit begins.
-fn announce(path: &str, written: &Arc<OnceLock<Written>>) -> Commit {
+fn announce(path: &str, written: &Arc<OnceLock<InsertedRows>>) -> Commit {
     let (path, written) = (path.to_owned(), Arc::clone(written));
     Commit::announced_by(move |made| match (made, written.get()) {
         (CommitState::Yes, Some(written)) => written.text(&path, true),
@@ -115,7 +115,7 @@ pub fn run(options: &EmbedOptions, screen: &mut Screen) -> Result<(), Failure> {
         let first = next_number(&collection);
         rows.iter_mut().zip(first..).for_each(|(row, number)| row.id = number.to_string());
     }
-    let _ = written.set(Written::of(&rows, options.pictures.is_empty()));
+    let _ = written.set(InsertedRows::of(&rows, options.pictures.is_empty()));
     commit.make(|| put(&collection, &rows).map_err(|error| (error, true))).map_err(|(error, _)| error)?;
     let (count, len) = (rows.len(), collection.len());
     screen.note_done(format!("{} committed in {path}", counted_are(count)));

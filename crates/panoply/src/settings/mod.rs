@@ -199,7 +199,7 @@ impl Settings {
         let text = read_text(path, FILE_BYTES_MAX).map_err(unreadable)?;
         let table: Table = text.parse().map_err(|error: toml::de::Error| SettingsError::Syntax {
             path: path.to_owned(),
-            line: error.span().map(|span| line_of(&text, span.start)),
+            line: error.span().map(|span| line_of(text.trim_end(), span.start)),
             message: error.message().to_owned(),
         })?;
         let mut settings = Settings::default();

@@ -1,11 +1,11 @@
 //! Recordings of signals in files: raw samples, WAV and SigMF, read and written one block at a
 //! time.
 //!
-//! A [`RecordingReader`] is an iterator of tensors, so it can be the source of a pipeline (`try_source`):
-//! `[samples]` for one signal, `[channels, samples]` for several. A [`Writer`] takes the same
-//! tensors. Everything that a file states is checked before it is used. A truncated file gives the
-//! samples that are present and then [`RecordingError::CutShort`]; hostile contents are refused. At
-//! most one block is held in memory.
+//! A [`RecordingReader`] is an iterator of tensors, so it can be the source of a pipeline
+//! (`try_source`): `[samples]` for one signal, `[channels, samples]` for several. A [`Writer`]
+//! takes the same tensors. Everything that a file states is checked before it is used. A truncated
+//! file gives the samples that are present and then [`RecordingError::CutShort`]; hostile contents
+//! are refused. At most one block is held in memory.
 
 mod error;
 mod sigmf;

@@ -29,9 +29,9 @@ impl Collection {
         Ok(shared.snapshot().segments.iter().map(|segment| count(segment.as_ref())).sum())
     }
 
-    /// Checks that each condition of a filter can hold: that the field has values of the condition's
-    /// type in some record, or no number, text or truth value at all. Searches accept conditions
-    /// that cannot hold; a person who types `size < abc` has made a mistake.
+    /// Checks that each condition of a filter can hold: that the field has values of the
+    /// condition's type in some record, or no number, text or truth value at all. Searches accept
+    /// conditions that cannot hold; a person who types `size < abc` has made a mistake.
     pub fn check_filter_types(&self, filter: &Filter) -> Result<()> {
         let shared = &self.inner.shared;
         shared.check_sound()?;

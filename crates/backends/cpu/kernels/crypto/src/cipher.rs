@@ -14,7 +14,7 @@ use crate::lanes::{AesLanes, CHAINED_LANES, CHAINED_LANES_WIDE};
 pub const BLOCK_BYTES: usize = 16;
 
 /// A block: an initialisation vector, or a counter.
-pub type CipherBlock = [u8; BLOCK_BYTES];
+pub type AesBlock = [u8; BLOCK_BYTES];
 
 /// An expanded key.
 pub struct CipherKey {
@@ -44,7 +44,7 @@ impl CipherKey {
     }
 
     /// Encrypts whole blocks in place in CBC mode.
-    pub fn encrypt_chained(&self, vector: &CipherBlock, blocks: &mut [u8]) -> Result<(), Failure> {
+    pub fn encrypt_chained(&self, vector: &AesBlock, blocks: &mut [u8]) -> Result<(), Failure> {
         let context = EncryptionContext::Iv128(vector.into());
         self.chain.less_safe_encrypt(blocks, context).map(drop).map_err(|_| Failure::Rejected)
     }
@@ -54,7 +54,7 @@ impl CipherKey {
     /// the CPU can.
     pub fn encrypt_all_chained(
         &self,
-        vectors: &[CipherBlock],
+        vectors: &[AesBlock],
         messages: &[&[u8]],
         texts: &mut [&mut [u8]],
         wide: bool,
@@ -78,7 +78,7 @@ impl CipherKey {
     /// Encrypts up to `N` messages: in parallel if there are `N`, else one by one.
     fn encrypt_group<const N: usize>(
         &self,
-        vectors: &[CipherBlock],
+        vectors: &[AesBlock],
         messages: &[&[u8]],
         texts: &mut [&mut [u8]],
         wide: bool,
@@ -86,7 +86,7 @@ impl CipherKey {
         let group = (vectors.first_chunk(), messages.first_chunk(), texts.first_chunk_mut());
         let done = match (self.lanes(wide), group) {
             (Some(lanes), (Some(vectors), Some(messages), Some(texts))) => {
-                let mut vectors: [CipherBlock; N] = *vectors;
+                let mut vectors: [AesBlock; N] = *vectors;
                 Some((lanes.encrypt_chained(&mut vectors, messages, texts), vectors))
             }
             _ => None,
@@ -111,10 +111,10 @@ impl CipherKey {
     fn chain_last<const N: usize>(
         &self,
         blocks: usize,
-        vectors: [CipherBlock; N],
+        vectors: [AesBlock; N],
         messages: &[&[u8]],
         texts: &mut [&mut [u8]],
-    ) -> (usize, [CipherBlock; N]) {
+    ) -> (usize, [AesBlock; N]) {
         let begin = blocks * BLOCK_BYTES;
         // Checked for all messages before anything is copied.
         let is_last = |message: &[u8], text: &[u8]| text.len() == begin + BLOCK_BYTES && message.len() < text.len();
@@ -136,13 +136,7 @@ impl CipherKey {
     }
 
     /// Decrypts whole blocks in CBC mode into `out`, which has the same length.
-    pub fn decrypt_chained(
-        &self,
-        vector: &CipherBlock,
-        text: &[u8],
-        out: &mut [u8],
-        wide: bool,
-    ) -> Result<(), Failure> {
+    pub fn decrypt_chained(&self, vector: &AesBlock, text: &[u8], out: &mut [u8], wide: bool) -> Result<(), Failure> {
         if self.lanes(wide).is_some_and(|lanes| lanes.decrypt_chained(vector, text, out)) {
             return Ok(());
         }
@@ -155,7 +149,7 @@ impl CipherKey {
     /// counter starts `skipped` blocks after the vector.
     pub fn apply_counted(
         &self,
-        vector: &CipherBlock,
+        vector: &AesBlock,
         skipped: u64,
         input: &[u8],
         out: &mut [u8],

@@ -317,7 +317,7 @@ fn expect_constant_gcm(level: &str) {
 
 /// A vector level of AWS-LC below the one that it detects.
 #[cfg(target_arch = "x86_64")]
-struct Lowered {
+struct LowerLevel {
     name: &'static str,
     /// The features of the CPU that AWS-LC is to ignore. It reads this variable when it starts.
     ignored: &'static str,
@@ -327,14 +327,14 @@ struct Lowered {
 
 /// Where several levels have the same code for an algorithm, it is timed on one of them.
 #[cfg(target_arch = "x86_64")]
-static LOWERED: [Lowered; 4] = [
+static LOWERED: [LowerLevel; 4] = [
     // Without VAES, ADX and BMI2.
-    Lowered { name: "AES-NI and AVX", ignored: "~0:~0x60000090100", has_gcm: false, has_p256: true },
+    LowerLevel { name: "AES-NI and AVX", ignored: "~0:~0x60000090100", has_gcm: false, has_p256: true },
     // Without AVX as well.
-    Lowered { name: "AES-NI", ignored: "~0x1000000000000000:~0x60000090120", has_gcm: true, has_p256: true },
+    LowerLevel { name: "AES-NI", ignored: "~0x1000000000000000:~0x60000090120", has_gcm: true, has_p256: true },
     // Without AES-NI and PCLMULQDQ as well.
-    Lowered { name: "SSSE3", ignored: "~0x1200000200000000:~0x60000090120", has_gcm: true, has_p256: false },
-    Lowered { name: "no vectors", ignored: "~0x1200020200000000:~0x60000090120", has_gcm: true, has_p256: false },
+    LowerLevel { name: "SSSE3", ignored: "~0x1200000200000000:~0x60000090120", has_gcm: true, has_p256: false },
+    LowerLevel { name: "no vectors", ignored: "~0x1200020200000000:~0x60000090120", has_gcm: true, has_p256: false },
 ];
 
 /// GCM and P-256 in AWS-LC on each of its vector levels, each in a process of its own. The level

@@ -10,9 +10,9 @@ pub struct DisjointSlice<'a, T> {
     borrowed: PhantomData<&'a mut [T]>,
 }
 
-// SAFETY: `DisjointSlice` represents a `&mut [T]`. Its only accessors require the caller to keep ranges
-// disjoint, so sharing it between threads gives each thread its own elements, as sending `&mut [T]`
-// parts would.
+// SAFETY: `DisjointSlice` represents a `&mut [T]`. Its only accessors require the caller to keep
+// ranges disjoint, so sharing it between threads gives each thread its own elements, as sending
+// `&mut [T]` parts would.
 unsafe impl<T: Send> Sync for DisjointSlice<'_, T> {}
 // SAFETY: as above; a `&mut [T]` of `Send` elements may be sent.
 unsafe impl<T: Send> Send for DisjointSlice<'_, T> {}

@@ -42,20 +42,20 @@ pub const POLYNOMIAL_COMMON: u16 = 0x11d;
 pub const POLYNOMIAL_CCSDS: u16 = 0x187;
 
 /// Rows of bytes, each padded with zeros to whole vectors.
-pub struct PaddedRows {
+pub struct GfRows {
     bytes: Vec<u8>,
     stride: usize,
 }
 
-impl PaddedRows {
+impl GfRows {
     /// Rows of at most `len` bytes.
-    pub fn new(len: usize, rows: impl IntoIterator<Item = Vec<u8>>) -> PaddedRows {
+    pub fn new(len: usize, rows: impl IntoIterator<Item = Vec<u8>>) -> GfRows {
         let (mut bytes, stride) = (Vec::new(), len.next_multiple_of(ROW_BYTES));
         for row in rows {
             bytes.extend_from_slice(&row[..row.len().min(stride)]);
             bytes.resize(bytes.len().next_multiple_of(stride.max(1)), 0);
         }
-        PaddedRows { bytes, stride }
+        GfRows { bytes, stride }
     }
 
     fn row(&self, number: usize) -> &[u8] {
@@ -158,7 +158,7 @@ impl Field {
 
     /// `output = Σ weight · row`, byte by byte, over pairs of a row's index and a weight. The
     /// output is whole vectors, and not longer than a row.
-    pub fn sum_rows(&self, level: Level, rows: &PaddedRows, terms: &[(u8, u8)], output: &mut [u8]) {
+    pub fn sum_rows(&self, level: Level, rows: &GfRows, terms: &[(u8, u8)], output: &mut [u8]) {
         assert!(output.len() <= rows.stride && output.len().is_multiple_of(ROW_BYTES));
         #[cfg(target_arch = "x86_64")]
         if level.kind() >= Kind::Gfni {
@@ -189,7 +189,7 @@ impl Field {
     pub fn weigh_rows<const LISTS: usize>(
         &self,
         level: Level,
-        rows: &PaddedRows,
+        rows: &GfRows,
         lists: [&[u8]; LISTS],
         outputs: &mut [[u8; 2 * ROW_BYTES]; LISTS],
     ) -> bool {
@@ -256,18 +256,13 @@ const OUTPUTS: usize = 4;
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::{Multiplier, OUTPUTS, PaddedRows, ROW_BYTES};
+    use super::{GfRows, Multiplier, OUTPUTS, ROW_BYTES};
     use std::arch::x86_64::*;
 
     /// # Safety
     /// The output is whole vectors, and not longer than a row.
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,gfni")]
-    pub(super) unsafe fn sum_rows_affine(
-        matrices: &[u64; 256],
-        rows: &PaddedRows,
-        terms: &[(u8, u8)],
-        output: &mut [u8],
-    ) {
+    pub(super) unsafe fn sum_rows_affine(matrices: &[u64; 256], rows: &GfRows, terms: &[(u8, u8)], output: &mut [u8]) {
         const TOGETHER: usize = 8;
         let (many, few) = output.as_chunks_mut::<{ TOGETHER * ROW_BYTES }>();
         for (at, output) in many.iter_mut().enumerate() {
@@ -287,7 +282,7 @@ mod x86 {
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,gfni")]
     unsafe fn sum_part<const VECTORS: usize>(
         matrices: &[u64; 256],
-        rows: &PaddedRows,
+        rows: &GfRows,
         terms: &[(u8, u8)],
         at: usize,
         output: &mut [u8],
@@ -343,12 +338,7 @@ mod x86 {
     /// The output is whole vectors, and not longer than a row. There is a multiplier for each
     /// weight.
     #[target_feature(enable = "avx2")]
-    pub(super) unsafe fn sum_rows(
-        multipliers: &[Multiplier],
-        rows: &PaddedRows,
-        terms: &[(u8, u8)],
-        output: &mut [u8],
-    ) {
+    pub(super) unsafe fn sum_rows(multipliers: &[Multiplier], rows: &GfRows, terms: &[(u8, u8)], output: &mut [u8]) {
         let half = _mm256_set1_epi8(15);
         for (at, output) in output.as_chunks_mut::<ROW_BYTES>().0.iter_mut().enumerate() {
             let mut sum = _mm256_setzero_si256();
@@ -536,7 +526,7 @@ mod tests {
     fn sums_of_rows_agree_at_every_level() {
         let field = Field::new(POLYNOMIAL_CCSDS).unwrap();
         let row = |number: usize| (0..310).map(|at| (at * 31 + number * 57 + at / 3) as u8).collect::<Vec<u8>>();
-        let rows = PaddedRows::new(310, (0..9).map(row));
+        let rows = GfRows::new(310, (0..9).map(row));
         let terms = [(3, 0x5a), (8, 1), (0, 0), (7, 255), (3, 17)];
         for level in Level::all() {
             for len in [0, 32, 64, 96, 256, 320] {
@@ -558,7 +548,7 @@ mod tests {
         let field = Field::new(POLYNOMIAL_COMMON).unwrap();
         for (len, count) in [(32, 7), (20, 223), (64, 5), (50, 100), (70, 3), (32, 0)] {
             let row = |number: usize| (0..len).map(|at| (at * 31 + number * 57 + at / 3) as u8).collect::<Vec<u8>>();
-            let rows = PaddedRows::new(len, (0..count).map(row));
+            let rows = GfRows::new(len, (0..count).map(row));
             let list = |seed: usize| (0..count).map(|at| (at * 101 + seed * 7) as u8).collect::<Vec<u8>>();
             let lists = [list(1), list(2), list(3)];
             for level in Level::all() {

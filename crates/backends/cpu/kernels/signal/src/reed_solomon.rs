@@ -4,7 +4,7 @@
 
 use panoply_core::op::signal::ReedSolomon;
 
-use crate::gf256::{Field, PaddedRows};
+use crate::gf256::{Field, GfRows};
 use crate::level::Level;
 
 /// Number of 64-bit pieces of a remainder, and the largest number of parity bytes.
@@ -25,11 +25,11 @@ pub struct Code {
     /// The contribution to the remainder of each byte that is shifted out.
     feedback: Vec<[u64; PIECES]>,
     /// For each position in the data, the remainder of a word with a one there.
-    parity_rows: PaddedRows,
+    parity_rows: GfRows,
     /// For each power of x, its values at the generator's roots.
-    syndrome_rows: PaddedRows,
+    syndrome_rows: GfRows,
     /// For each power, the inverse of every position's element, raised to that power.
-    search_rows: PaddedRows,
+    search_rows: GfRows,
 }
 
 /// The values at the generator's roots, and the coefficients of polynomials whose degree is at most
@@ -77,14 +77,14 @@ impl Code {
                 pieces_of(&bytes)
             })
             .collect();
-        let parity_rows = PaddedRows::new(parity, parity_rows(&field, &generator[1..], shape.data));
+        let parity_rows = GfRows::new(parity, parity_rows(&field, &generator[1..], shape.data));
         let value =
             |power: usize, index: usize| field.power(shape.root_step * (shape.first_root + index) % 255 * power);
         let syndrome_rows =
-            PaddedRows::new(parity, (0..255).map(|power| (0..parity).map(|index| value(power, index)).collect()));
+            GfRows::new(parity, (0..255).map(|power| (0..parity).map(|index| value(power, index)).collect()));
         let inverse = |power: usize, place: usize| field.power((255 - shape.root_step * place % 255) * power);
         let search_rows =
-            PaddedRows::new(PLACES, (0..=parity).map(|power| (0..255).map(|place| inverse(power, place)).collect()));
+            GfRows::new(PLACES, (0..=parity).map(|power| (0..255).map(|place| inverse(power, place)).collect()));
         Some(Code { shape, field, level, feedback, parity_rows, syndrome_rows, search_rows })
     }
 

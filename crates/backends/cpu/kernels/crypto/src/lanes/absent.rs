@@ -2,7 +2,7 @@
 
 use panoply_core::op::crypto::HashAlgorithm;
 
-use crate::cipher::CipherBlock;
+use crate::cipher::AesBlock;
 
 /// Never constructed.
 pub enum AesLanes {}
@@ -21,7 +21,7 @@ impl AesLanes {
     /// Never called.
     pub fn encrypt_chained<const N: usize>(
         &self,
-        _: &mut [CipherBlock; N],
+        _: &mut [AesBlock; N],
         _: &[&[u8]; N],
         _: &mut [&mut [u8]; N],
     ) -> usize {
@@ -29,7 +29,7 @@ impl AesLanes {
     }
 
     /// Never called.
-    pub fn decrypt_chained(&self, _: &CipherBlock, _: &[u8], _: &mut [u8]) -> bool {
+    pub fn decrypt_chained(&self, _: &AesBlock, _: &[u8], _: &mut [u8]) -> bool {
         match *self {}
     }
 

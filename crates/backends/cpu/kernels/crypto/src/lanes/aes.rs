@@ -6,7 +6,7 @@ use panoply_core::locked::SecretBox;
 use zeroize::Zeroize;
 
 use super::{CHAINED_LANES, CHAINED_LANES_WIDE};
-use crate::cipher::{BLOCK_BYTES, CipherBlock};
+use crate::cipher::{AesBlock, BLOCK_BYTES};
 
 /// Registers of four messages each, for dependent blocks.
 const FOURS: usize = CHAINED_LANES_WIDE / 4;
@@ -29,9 +29,9 @@ pub struct AesLanes {
 
 /// Wiped when dropped.
 struct RoundKeys {
-    rounds: [CipherBlock; 15],
+    rounds: [AesBlock; 15],
     /// The decryption round keys, in order of use.
-    inverse: [CipherBlock; 15],
+    inverse: [AesBlock; 15],
 }
 
 impl Drop for RoundKeys {
@@ -42,9 +42,9 @@ impl Drop for RoundKeys {
 }
 
 /// The round keys in registers, wiped after use, except copies made by the compiler.
-struct RoundRegisters<T: Copy>([T; 15]);
+struct KeyVectors<T: Copy>([T; 15]);
 
-impl<T: Copy> Drop for RoundRegisters<T> {
+impl<T: Copy> Drop for KeyVectors<T> {
     fn drop(&mut self) {
         let words = size_of_val(&self.0) / size_of::<u64>();
         // SAFETY: these are vectors of plain bits, aligned to more than a word, with `words` words.
@@ -101,7 +101,7 @@ impl AesLanes {
     }
 
     /// The round keys, and the number of the last round.
-    pub(super) fn rounds(&self) -> (&[CipherBlock; 15], u32) {
+    pub(super) fn rounds(&self) -> (&[AesBlock; 15], u32) {
         (&self.keys.rounds, self.last)
     }
 
@@ -114,7 +114,7 @@ impl AesLanes {
     /// mode. Returns their number; `vectors` holds the vectors for the next blocks.
     pub fn encrypt_chained<const N: usize>(
         &self,
-        vectors: &mut [CipherBlock; N],
+        vectors: &mut [AesBlock; N],
         messages: &[&[u8]; N],
         texts: &mut [&mut [u8]; N],
     ) -> usize {
@@ -148,7 +148,7 @@ impl AesLanes {
     #[target_feature(enable = "avx512f,avx512bw,vaes")]
     unsafe fn chained_in_fours<const LAST: usize>(
         &self,
-        vectors: &mut [CipherBlock; CHAINED_LANES_WIDE],
+        vectors: &mut [AesBlock; CHAINED_LANES_WIDE],
         messages: &[&[u8]; CHAINED_LANES_WIDE],
         texts: &mut [&mut [u8]; CHAINED_LANES_WIDE],
         blocks: usize,
@@ -273,15 +273,14 @@ impl AesLanes {
     #[target_feature(enable = "aes,sse4.1")]
     unsafe fn chained(
         &self,
-        vectors: &mut [CipherBlock; CHAINED_LANES],
+        vectors: &mut [AesBlock; CHAINED_LANES],
         messages: &[&[u8]; CHAINED_LANES],
         texts: &mut [&mut [u8]; CHAINED_LANES],
         blocks: usize,
     ) {
         // SAFETY: a block has sixteen bytes.
         let load = |block: *const u8| unsafe { _mm_loadu_si128(block.cast()) };
-        let loaded: RoundRegisters<__m128i> =
-            RoundRegisters(std::array::from_fn(|round| load(self.keys.rounds[round].as_ptr())));
+        let loaded = KeyVectors::<__m128i>(std::array::from_fn(|round| load(self.keys.rounds[round].as_ptr())));
         let keys = &loaded.0;
         let mut state: [__m128i; CHAINED_LANES] = std::array::from_fn(|lane| load(vectors[lane].as_ptr()));
         let starts: [*mut u8; CHAINED_LANES] = texts.each_mut().map(|text| text.as_mut_ptr());
@@ -311,7 +310,7 @@ impl AesLanes {
 
     /// Decrypts a CBC text into `out`, which has the same length. Does nothing and returns `false`
     /// if the CPU lacks the instructions, or the text is empty or not made of whole blocks.
-    pub fn decrypt_chained(&self, vector: &CipherBlock, text: &[u8], out: &mut [u8]) -> bool {
+    pub fn decrypt_chained(&self, vector: &AesBlock, text: &[u8], out: &mut [u8]) -> bool {
         if !self.has_fours || text.is_empty() || text.len() != out.len() || !text.len().is_multiple_of(BLOCK_BYTES) {
             return false;
         }
@@ -331,13 +330,7 @@ impl AesLanes {
     /// The CPU must have AVX-512 and VAES. `len` bytes in whole blocks must be readable at `from`
     /// and, without overlap, writable at `to`.
     #[target_feature(enable = "avx512f,avx512bw,vaes,bmi2")]
-    unsafe fn unchained<const LAST: usize>(
-        &self,
-        vector: &CipherBlock,
-        mut from: *const u8,
-        mut to: *mut u8,
-        len: usize,
-    ) {
+    unsafe fn unchained<const LAST: usize>(&self, vector: &AesBlock, mut from: *const u8, mut to: *mut u8, len: usize) {
         // The previous register; only its last block is used.
         let mut before = four_times(vector);
         let mut left = len;
@@ -535,7 +528,7 @@ fn across([a, b, c, d]: [__m512i; 4]) -> [__m512i; 4] {
 /// A round key in each quarter of a register.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn four_times(key: &CipherBlock) -> __m512i {
+fn four_times(key: &AesBlock) -> __m512i {
     // SAFETY: a round key has sixteen bytes.
     _mm512_broadcast_i32x4(unsafe { _mm_loadu_si128(key.as_ptr().cast()) })
 }

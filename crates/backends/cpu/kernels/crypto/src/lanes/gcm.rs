@@ -14,7 +14,7 @@ use panoply_core::locked::SecretBox;
 use zeroize::Zeroize;
 
 use super::aes::{AHEAD_BYTES, AesLanes, ask_ahead};
-use crate::cipher::{BLOCK_BYTES, CipherBlock};
+use crate::cipher::{AesBlock, BLOCK_BYTES};
 
 /// Blocks of a register.
 const FOUR: usize = 4;
@@ -42,7 +42,7 @@ pub struct GcmLanes {
 #[repr(C, align(64))]
 struct Keys {
     /// Each round key four times.
-    rounds: [[CipherBlock; FOUR]; 15],
+    rounds: [[AesBlock; FOUR]; 15],
     /// H^17 to H^1 from the fourth element on, each multiplied by x, and zeros.
     powers: [u128; POWERS_END + GROUP_BLOCKS],
 }
@@ -109,7 +109,7 @@ impl GcmLanes {
 
     /// Seals `message` into `text`, which has the same length, and returns the tag. Message and
     /// associated data may have at most [`GCM_BYTES_MAX`] bytes each.
-    pub fn seal(&self, nonce: &[u8; 12], associated: &[u8], message: &[u8], text: &mut [u8]) -> CipherBlock {
+    pub fn seal(&self, nonce: &[u8; 12], associated: &[u8], message: &[u8], text: &mut [u8]) -> AesBlock {
         assert_eq!(message.len(), text.len(), "a text is as long as its message");
         // SAFETY: both slices have this length.
         unsafe { self.apply::<true>(nonce, associated, message.as_ptr(), text.as_mut_ptr(), message.len()) }
@@ -117,21 +117,21 @@ impl GcmLanes {
 
     /// Opens `text` into `message`, which has the same length, and returns the expected tag. The
     /// message is authentic only if this equals the text's tag.
-    pub fn open(&self, nonce: &[u8; 12], associated: &[u8], text: &[u8], message: &mut [u8]) -> CipherBlock {
+    pub fn open(&self, nonce: &[u8; 12], associated: &[u8], text: &[u8], message: &mut [u8]) -> AesBlock {
         assert_eq!(message.len(), text.len(), "a text is as long as its message");
         // SAFETY: both slices have this length.
         unsafe { self.apply::<false>(nonce, associated, text.as_ptr(), message.as_mut_ptr(), text.len()) }
     }
 
     /// Like [`GcmLanes::seal`], in place.
-    pub fn seal_in_place(&self, nonce: &[u8; 12], associated: &[u8], message: &mut [u8]) -> CipherBlock {
+    pub fn seal_in_place(&self, nonce: &[u8; 12], associated: &[u8], message: &mut [u8]) -> AesBlock {
         let start = message.as_mut_ptr();
         // SAFETY: the slice has this length; every byte is read before it is written.
         unsafe { self.apply::<true>(nonce, associated, start, start, message.len()) }
     }
 
     /// Like [`GcmLanes::open`], in place.
-    pub fn open_in_place(&self, nonce: &[u8; 12], associated: &[u8], text: &mut [u8]) -> CipherBlock {
+    pub fn open_in_place(&self, nonce: &[u8; 12], associated: &[u8], text: &mut [u8]) -> AesBlock {
         let start = text.as_mut_ptr();
         // SAFETY: the slice has this length; every byte is read before it is written.
         unsafe { self.apply::<false>(nonce, associated, start, start, text.len()) }
@@ -148,7 +148,7 @@ impl GcmLanes {
         from: *const u8,
         to: *mut u8,
         len: usize,
-    ) -> CipherBlock {
+    ) -> AesBlock {
         assert!(len.max(associated.len()) <= GCM_BYTES_MAX, "a message is longer than its counter");
         // SAFETY: a value of this type exists only if the CPU has the instructions; the caller
         // guarantees the rest.
@@ -171,7 +171,7 @@ impl GcmLanes {
         mut from: *const u8,
         mut to: *mut u8,
         len: usize,
-    ) -> CipherBlock {
+    ) -> AesBlock {
         // Loaded in the two parts in which it was written: one load over both would wait until the
         // earlier stores, of whole messages, have reached the cache.
         let [a, b, c, d, e, f, g, h, ref rest @ ..] = *nonce;

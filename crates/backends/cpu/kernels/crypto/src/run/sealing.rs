@@ -12,7 +12,7 @@ use super::{
     CIPHER_NS_PER_BYTE, MESSAGE_NS, SEAL_NS_PER_BYTE, State, TakeMemory, failure, finished, offsets_of, out_of_memory,
 };
 use crate::aead::{AeadKey, PREPARED_MAX, PreparedKey};
-use crate::cipher::{self, BLOCK_BYTES, CipherBlock, CipherKey};
+use crate::cipher::{self, AesBlock, BLOCK_BYTES, CipherKey};
 use crate::failure::Failure;
 use crate::keys::ExpandedKey;
 use crate::lanes::CHAINED_LANES_WIDE;
@@ -203,7 +203,7 @@ fn counted(
     key: &CipherKey,
     wide: bool,
     messages: &[&[u8]],
-    vectors: &[CipherBlock],
+    vectors: &[AesBlock],
     (out, offsets): (&mut [u8], &[usize]),
     threads: &dyn Threads,
 ) -> Result<(), (usize, Failure)> {
@@ -288,7 +288,7 @@ impl<'a> NonceList<'a> {
     }
 }
 
-fn vectors(vectors: &Bytes) -> Result<&[CipherBlock]> {
+fn vectors(vectors: &Bytes) -> Result<&[AesBlock]> {
     Ok(vectors.as_slice()?.as_chunks().0)
 }
 

@@ -140,18 +140,8 @@ pub fn forward(
     let mut slots = std::mem::take(&mut scratch.slots);
     let shared = SharedSlots::new(&mut slots, tasks);
     let (taps, bias) = (&scratch.taps[..], &scratch.bias[..]);
-    let pass = ChannelsLastPass {
-        shape,
-        input,
-        weights,
-        bias,
-        taps,
-        tiles,
-        lines,
-        cut,
-        epilogue,
-        output: SharedSlice::new(output),
-    };
+    let output = SharedSlice::new(output);
+    let pass = ChannelsLastPass { shape, input, weights, bias, taps, tiles, lines, cut, epilogue, output };
     let next = AtomicUsize::new(0);
     team.run(tasks, &|task| {
         // SAFETY: every task has its own index, and borrows the slot once.

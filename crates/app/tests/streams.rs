@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use crate::store::support::Folder;
-use crate::store_safety::{full_pipe, signal, told};
+use crate::store_safety::{full_pipe, noise, signal, told};
 
 /// Runs the command with a redirection of the shell.
 fn run(folder: &Folder, arguments: &[&str], redirection: &str) -> Output {
@@ -118,8 +118,7 @@ fn a_signal_ends_a_command_whose_error_output_is_blocked() {
 #[test]
 fn a_limit_of_file_sizes_is_an_error_like_a_full_disk() {
     let folder = Folder::new("file-limit");
-    let noise: Vec<u8> = (0..400_000_u32).map(|number| (number.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
-    folder.write("noise", noise);
+    folder.write("noise", noise(400_000));
     assert!(folder.run(&Folder::keyed(&["put", "safe", "noise"])).status.success());
     for (arguments, reason) in
         [("put safe noise --replace", "no space is left"), ("get safe noise --to copy", "the output: File too large")]

@@ -9,6 +9,7 @@ use super::dim::{Dim, SYMBOLS_MAX, SymbolSizes};
 use super::infer::{self, SymbolicType};
 use super::node::{Kind, Node, NodeId, Nodes};
 use super::placeholder::slot_of;
+use super::refusal::in_symbols_of;
 use super::templates::{Template, Templates};
 use super::{Graph, NODES_MAX, PORTS_MAX};
 use crate::dtype::DType;
@@ -261,7 +262,10 @@ impl GraphBuilder {
                 operands.map(|(_, node)| format!("{}: {}", self.nodes.name(*node), self.nodes.type_text(*node)));
             format!("n{} = op({})", self.nodes.list.len(), operands.collect::<Vec<_>>().join(", "))
         };
-        let op = make(&tensors).map_err(|cause| Error::Node { node: shown(), cause: Box::new(cause) })?;
+        let op = make(&tensors).map_err(|cause| {
+            let cause = Box::new(in_symbols_of(cause, &types, &self.nodes.symbols));
+            Error::Node { node: shown(), cause }
+        })?;
         let mut order = Ok(Vec::new());
         let mut foreign = |got: &str| {
             let expected = "the tensors that it was given, as they are: make others constants, and views nodes";

@@ -2,6 +2,7 @@
 //! samples.
 
 use super::dim::{Dim, SymbolSizes};
+use crate::dtype::DType;
 use crate::error::Error;
 
 /// The letter that ops use in errors for a dimension of any size.
@@ -29,14 +30,49 @@ pub(super) fn in_symbols(first: Error, second: &Error, symbols: &[String]) -> Er
     }
 }
 
+/// An error as it is at the first sample sizes, with the names of symbols in place of the sizes of
+/// the operands that have these types. A size that one operand has as a number stays.
+pub(super) fn in_symbols_of(cause: Error, types: &[(DType, &[Dim])], symbols: &[String]) -> Error {
+    let dims: Vec<&Dim> = types.iter().flat_map(|(_, dims)| dims.iter()).collect();
+    let symbol = |size: usize| {
+        let mut alike = dims.iter().filter(|dim| dim.value(&SymbolSizes::SAMPLES[0]) == Some(size));
+        let first = alike.next().filter(|first| first.as_fixed().is_none())?;
+        alike.all(|dim| dim == first).then(|| first.text(symbols).to_string())
+    };
+    let shown = |text: &str| -> String {
+        let shown = |token: &str| match token.parse::<usize>().ok().and_then(&symbol) {
+            Some(symbol) => symbol,
+            None if token == FREE => free(symbols).to_owned(),
+            None => token.to_owned(),
+        };
+        tokens(text).into_iter().map(shown).collect()
+    };
+    match cause {
+        Error::ShapeMismatch { what, expected, got } => {
+            let texts = [format!("{expected:?}"), format!("{got:?}")];
+            let [expected_text, got_text] = texts.each_ref().map(|text| shown(text));
+            match texts == [expected_text.as_str(), got_text.as_str()] {
+                true => Error::ShapeMismatch { what, expected, got },
+                false => Error::invalid(what, format!("shape {expected_text}"), got_text),
+            }
+        }
+        Error::InvalidArgument { what, expected, got } => Error::invalid(what, shown(&expected), shown(&got)),
+        cause => cause,
+    }
+}
+
+/// The letter for a dimension of any size in a graph with these symbols.
+fn free(symbols: &[String]) -> &'static str {
+    let is_free = |letter: &&str| symbols.iter().all(|symbol| symbol != letter);
+    [FREE].into_iter().chain(FREE_OTHERS).find(is_free).unwrap_or(FREE)
+}
+
 /// A text with symbols in place of the numbers in which it differs from the other.
 fn text(first: &str, second: &str, symbols: &[String]) -> String {
     let (tokens, others) = (tokens(first), tokens(second));
-    let free = FREE_OTHERS.into_iter().find(|letter| symbols.iter().all(|symbol| symbol != letter));
-    let free = free.filter(|_| symbols.iter().any(|symbol| symbol == FREE)).unwrap_or(FREE);
     let symbolic = |(first, second): (&&str, &&str)| {
         if first == second {
-            let kept: &str = if *first == FREE { free } else { first };
+            let kept: &str = if *first == FREE { free(symbols) } else { first };
             return Some(kept.to_owned());
         }
         let (sample, other) = (first.parse().ok()?, second.parse().ok()?);
@@ -89,5 +125,18 @@ mod tests {
         let shape = |got: usize| Error::ShapeMismatch { what: "b", expected: vec![4], got: vec![got] };
         assert_eq!(in_symbols(shape(5), &shape(5), &named), shape(5));
         assert_eq!(in_symbols(shape(1009), &shape(2003), &named), Error::invalid("b", "shape [4]", "[batch]"));
+    }
+
+    #[test]
+    fn sizes_of_operands_become_symbols() {
+        let named = ["batch".to_owned(), "len".to_owned()];
+        let shown = |dims: &[Dim], cause| in_symbols_of(cause, &[(DType::F32, dims)], &named);
+        let (batch, four) = (Dim::symbol(0), Dim::fixed(4));
+        let cause = || Error::invalid("b", "shape [1009, n] of 0.04", "[4, 1013]");
+        assert_eq!(shown(&[batch, four], cause()), Error::invalid("b", "shape [batch, n] of 0.04", "[4, 1013]"));
+        assert_eq!(shown(&[batch, Dim::fixed(1009)], cause()), cause(), "it may be the number");
+        let shape = |got: usize| Error::ShapeMismatch { what: "b", expected: vec![4], got: vec![got] };
+        assert_eq!(shown(&[batch, four], shape(5)), shape(5));
+        assert_eq!(shown(&[batch * 2], shape(2018)), Error::invalid("b", "shape [4]", "[2*batch]"));
     }
 }

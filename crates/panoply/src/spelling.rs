@@ -13,7 +13,7 @@ pub fn nearest<'a>(wrong: &str, known: &[&'a str]) -> Option<&'a str> {
     let nearest = known.iter().map(|name| (distance(&wrong, &name.to_lowercase()), *name)).min()?;
     let (distance, name) = nearest;
     // A short name has few letters in common with anything.
-    let distance_max = (name.chars().count().max(wrong.chars().count()) / 3).clamp(1, 4);
+    let distance_max = (name.chars().count().max(wrong.chars().count()) / 3).clamp(1, 5);
     (distance <= distance_max).then_some(name)
 }
 

@@ -131,8 +131,9 @@ fn announce(taken: &Arc<Gate<u64>>) {
     let taken = Arc::clone(taken);
     failure::say_on_interrupt(move |_| match taken.close(|rows| *rows) {
         Some(rows) => {
+            let are = if rows == 1 { "is" } else { "are" };
             let rows = counted(rows, "row");
-            format!("interrupted; {rows} of the file are committed and durable; --replace takes them again")
+            format!("interrupted; {rows} of the file {are} committed and durable; --replace takes them again")
         }
         None => UNKNOWN.to_owned(),
     });

@@ -7,7 +7,7 @@ use anyhow::{Context, anyhow};
 use panoply::graph::listing::{KernelRow, Listing};
 use panoply::graph::svg::{bytes_text, count_text, svg, time_text};
 use panoply::graph::{DeviceTarget, Graph, Peak, SYMBOLS_MAX, SymbolSizes, gpu_target, processor_target, text};
-use panoply::models::Model;
+use panoply::models::{Dimension, Model};
 use serde::Serialize;
 
 use crate::configuration::{Format, GraphOptions};
@@ -34,8 +34,7 @@ fn show_model(options: &GraphOptions, screen: &mut Screen) -> Result<(), Failure
     }
     let runtime = crate::vectors::start()?;
     let model = Model::load(&runtime, &options.file).map_err(anyhow::Error::new)?;
-    let sizes: Vec<(&str, usize)> = options.sizes.iter().map(|(name, size)| (name.as_str(), *size)).collect();
-    model.warm_up(&sizes).map_err(anyhow::Error::new)?;
+    warm_up(&model, &options.sizes)?;
     let sizes = SymbolSizes([1; SYMBOLS_MAX]);
     if options.format == Format::Json {
         let graphs = model.graphs();
@@ -47,6 +46,38 @@ fn show_model(options: &GraphOptions, screen: &mut Screen) -> Result<(), Failure
         show_graph(&graph, &sizes, options, screen)?;
     }
     screen.line(model.steps())
+}
+
+/// Runs a model once on zeros. Refuses sizes of dimensions that it does not have. If the model does
+/// not run, the error names the open dimensions that were taken as 1.
+fn warm_up(model: &Model, sizes: &[(String, usize)]) -> Result<(), Failure> {
+    let dims = model.inputs().iter().flat_map(|port| port.dims.iter().flatten());
+    let mut open: Vec<&str> = Vec::new();
+    for dim in dims {
+        if let Dimension::Named(name) = dim
+            && !name.is_empty()
+            && !open.contains(&name.as_str())
+        {
+            open.push(name);
+        }
+    }
+    if let Some((name, size)) = sizes.iter().find(|(name, _)| !open.contains(&name.as_str())) {
+        let known = open.join(", ");
+        return Err(Failure::Usage(format!(
+            "--size {name}={size}: expected one of the model's open dimensions ({known}), got {name}"
+        )));
+    }
+    let sizes: Vec<(&str, usize)> = sizes.iter().map(|(name, size)| (name.as_str(), *size)).collect();
+    open.retain(|name| sizes.iter().all(|(given, _)| given != name));
+    let ran = model.warm_up(&sizes).map_err(anyhow::Error::new);
+    let ran = match open.is_empty() {
+        true => ran,
+        false => {
+            let given: Vec<String> = open.iter().map(|name| format!("--size '{name}=N'")).collect();
+            ran.with_context(|| format!("the model does not run with a size of 1; give {}", given.join(" ")))
+        }
+    };
+    Ok(ran?)
 }
 
 fn listing(graph: &Graph, sizes: &SymbolSizes, options: &GraphOptions) -> Result<Listing, Failure> {
@@ -105,7 +136,8 @@ fn print(graph: &Graph, sizes: &SymbolSizes, listing: &Listing, screen: &mut Scr
         let (total, time_ns) = Listing::total(rows);
         let kernels = rows.iter().filter(|row| !row.is_once).count();
         let sum = format!(
-            "{kernels} kernels, {}, {} flops, {}",
+            "{kernels} kernel{}, {}, {} flops, {}",
+            if kernels == 1 { "" } else { "s" },
             bytes_text(total.bytes),
             count_text(total.flops),
             time_text(time_ns)

@@ -112,6 +112,17 @@ fn hints_of_collections_fit_the_command() {
 }
 
 #[test]
+fn pictures_have_the_ending_of_their_kind() {
+    for (option, file) in [("--svg", "x.png"), ("--png", "x.svg")] {
+        for kind in ["spectrum", "waterfall"] {
+            let message = unwrapped(&refused(command(&["signal", kind, "none.wav", option, file]), 2));
+            let expected = format!("{option}: expected a file name that ends in .{}, got {file}", &option[2..]);
+            assert!(message.contains(&expected), "{message}");
+        }
+    }
+}
+
+#[test]
 fn a_fault_in_the_settings_is_named_with_its_line() {
     let folder = Folder::new("hints-settings");
     folder.write("panoply.toml", "[devices]\nthreads = 2\n[limits\n");

@@ -107,6 +107,8 @@ fn the_graphs_of_a_model_are_one_json_object() {
     let made = run(&["graph", text(&folder.join("relu.onnx")), "--json"]);
     let found: Value = serde_json::from_slice(&made.stdout).unwrap();
     assert!(!found["graphs"].as_array().unwrap().is_empty() && found["steps"].is_string(), "{found}");
+    let misspelt = error_of(&run(&["graph", text(&folder.join("relu.onnx")), "--size", "nosuch=2"]));
+    assert!(misspelt.contains("nosuch=2: expected one of the model's open dimensions"), "{misspelt}");
     std::fs::remove_dir_all(folder).unwrap();
 }
 

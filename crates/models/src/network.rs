@@ -114,7 +114,7 @@ impl Network {
         let inputs = graph.inputs.iter().filter(is_input).map(Port::new).collect::<Result<Vec<_>>>()?;
         let outputs = graph.outputs.iter().map(Port::new).collect::<Result<Vec<_>>>()?;
         let weight_bytes = body.constants.iter().map(|(_, array)| array.bytes().len()).sum();
-        let nodes = body.nodes.len();
+        let nodes = body.node_count();
         let program =
             Executable::new(Arc::new(body), HashMap::new(), Vec::new(), &Arc::new(CachedNodeCount::default()));
         let (name, producer, metadata) = (graph.name.clone(), message.producer.clone(), message.metadata.clone());
@@ -153,7 +153,7 @@ impl Network {
         self.0.weight_bytes
     }
 
-    /// Number of nodes, without those of bodies.
+    /// Number of nodes, with those of the bodies of `If`, `Loop` and `Scan`.
     pub fn nodes(&self) -> usize {
         self.0.nodes
     }

@@ -97,6 +97,20 @@ pub(crate) struct Body {
     pub captures: Vec<ValueId>,
 }
 
+impl Body {
+    /// The number of nodes, with those of the bodies of `If`, `Loop` and `Scan`.
+    pub(crate) fn node_count(&self) -> usize {
+        let nested = |node: &Arc<Node>| -> usize {
+            let bodies = node.attributes.values().filter_map(|attribute| match attribute {
+                Attribute::Body(body) => Some(body.node_count()),
+                _ => None,
+            });
+            bodies.sum()
+        };
+        self.nodes.iter().map(|node| 1 + nested(node)).sum()
+    }
+}
+
 impl Node {
     /// Wraps the cause with this node's name.
     pub(crate) fn error(&self, cause: Error) -> Error {

@@ -201,7 +201,11 @@ fn nan_is_seen_on_devices() {
         let got = network.infer_values(runtime, &given, &RunOptions::require(device)).unwrap();
         assert_eq!(got[1].array().unwrap().to_floats().unwrap(), [1.0, 0.0, 0.0, 0.0, 1.0, 0.0], "on {device}");
         compare(&got[0], &expected[0], 1e-4, 1e-6).unwrap();
-        assert!(network.steps().starts_with("1 graphs") && network.steps().ends_with("nothing"), "{}", network.steps());
+        assert!(
+            network.steps().starts_with("1 graph of") && network.steps().ends_with("nothing"),
+            "{}",
+            network.steps()
+        );
     });
 }
 

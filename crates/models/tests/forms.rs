@@ -31,7 +31,7 @@ fn answers_in_turns(name: &str, file: &Message, given: &[(&str, Value)], absolut
             }
         }
         let steps = network.steps();
-        assert!(steps.starts_with("1 graphs") && steps.ends_with("nothing"), "{name}: {steps}");
+        assert!(steps.starts_with("1 graph of") && steps.ends_with("nothing"), "{name}: {steps}");
     });
 }
 

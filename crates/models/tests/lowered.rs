@@ -348,7 +348,7 @@ fn rows_and_elements_are_put_alike() {
             assert_eq!(made[0].array().unwrap().as_slice::<f32>().unwrap(), expected, "{reduction} {by_row}");
             // The only step on the host converts the indices.
             let steps = agree(&runtime, &model, &inputs, 0.0);
-            assert!(steps.starts_with("1 graphs") && steps.ends_with("on the host 1 indices"), "{steps}");
+            assert!(steps.starts_with("1 graph of") && steps.ends_with("on the host 1 indices"), "{steps}");
         }
     }
 }
@@ -384,7 +384,7 @@ fn elements_are_put_and_rows_picked_along_any_axis() {
             ("t", Array::from_slice(&indices(8, dims[0]), [2, 4, 1]).unwrap().into()),
         ];
         let steps = agree(&runtime, &model, &inputs, 0.0);
-        assert!(steps.starts_with("1 graphs") && steps.ends_with("on the host 2 indices"), "{axis} {count}: {steps}");
+        assert!(steps.starts_with("1 graph of") && steps.ends_with("on the host 2 indices"), "{axis} {count}: {steps}");
     }
 }
 

@@ -390,6 +390,17 @@ impl Folder {
         }
     }
 
+    /// Deletes the files of a collection that could not be written completely, and the folder if
+    /// nothing else is in it. A folder whose manifest was written stays.
+    pub(crate) fn abandon(&self) {
+        if self.expect_in_place().is_ok() && !self.path.join(MANIFEST).exists() {
+            // Files that cannot be deleted now are deleted when a collection is created here.
+            let _ = self.remove_strangers(&[]);
+            let _ = fs::remove_file(self.path.join(LOCK));
+            let _ = fs::remove_dir(&self.path);
+        }
+    }
+
     /// Deletes files that look like a collection's and are not among the names.
     fn remove_strangers(&self, names: &[PathBuf]) -> Result<()> {
         let entries = fs::read_dir(&self.path).map_err(|error| Error::io("list", &self.path, error))?;
@@ -470,9 +481,7 @@ pub(crate) fn remove_leftovers(path: &Path) {
         return;
     }
     if let Ok(folder) = Folder::lock(path, Sealing::default()) {
-        let _ = folder.remove_strangers(&[]);
-        let _ = fs::remove_file(path.join(LOCK));
-        let _ = fs::remove_dir(path);
+        folder.abandon();
     }
 }
 

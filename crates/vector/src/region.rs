@@ -377,11 +377,29 @@ pub(crate) fn zero_behind(mut file: &File, start: u64) -> io::Result<()> {
     }
 }
 
-/// Writes a new file. On return its content has reached the disk.
+/// Writes a new file. On return its content has reached the disk. A file that could not be written
+/// completely is deleted.
 pub(crate) fn write_file(path: &Path, parts: &[&[u8]]) -> Result<()> {
     let mut file = open_file(path, Access::New)?;
-    let written = parts.iter().try_for_each(|part| file.write_all(part)).and_then(|()| file.sync_all());
-    written.map_err(|error| Error::io("write", path, error))
+    write_parts(path, &mut file, parts).inspect_err(|_| {
+        let _ = std::fs::remove_file(path);
+    })
+}
+
+fn write_parts(path: &Path, file: &mut File, parts: &[&[u8]]) -> Result<()> {
+    let failed = |error| Error::io("write", path, error);
+    #[cfg(test)]
+    let mut written = 0;
+    for &part in parts {
+        #[cfg(test)]
+        let part = bad_disk::cut(path, file, written, part)?;
+        file.write_all(part).map_err(failed)?;
+        #[cfg(test)]
+        {
+            written += part.len();
+        }
+    }
+    file.sync_all().map_err(failed)
 }
 
 /// Makes the names in a folder durable.

@@ -207,7 +207,7 @@ impl ModelCase {
                 Dimension::Named(name) => match sizes.iter().find(|(known, _)| known == name) {
                     Some((_, size)) => *size,
                     None if axis == 0 => self.batch,
-                    None => return Err(invalid(&port.name, &format!("no size of {name:?}: give --size {name}=N"))),
+                    None => return Err(invalid(&port.name, &format!("no size of {name:?}: give --size '{name}=N'"))),
                 },
             });
         }

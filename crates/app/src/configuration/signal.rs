@@ -1,6 +1,6 @@
 //! Validates the arguments of `panoply signal`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use panoply::placement::affinity::RealtimePriority;
@@ -137,7 +137,25 @@ fn recording(arguments: RecordingArguments) -> Result<Recording, Failure> {
     Ok(Recording { file: arguments.file, raw, pairs: arguments.iq })
 }
 
+/// Refuses a picture whose name ends as the other kind of picture does.
+fn check_pictures(svg: Option<&Path>, png: Option<&Path>) -> Result<(), Failure> {
+    for (option, file, other) in [("--svg", svg, "png"), ("--png", png, "svg")] {
+        if let Some(file) = file
+            && file.extension().is_some_and(|end| end.eq_ignore_ascii_case(other))
+        {
+            let ending = &option[2..];
+            return Err(Failure::Usage(format!(
+                "{option}: expected a file name that ends in .{ending}, got {}; --{other} writes {}",
+                file.display(),
+                other.to_uppercase()
+            )));
+        }
+    }
+    Ok(())
+}
+
 fn spectrum(arguments: SpectrumArguments) -> Result<SpectrumOptions, Failure> {
+    check_pictures(arguments.svg.as_deref(), arguments.png.as_deref())?;
     Ok(SpectrumOptions {
         bins: bins(arguments.bins)?,
         recording: recording(arguments.recording)?,
@@ -148,6 +166,7 @@ fn spectrum(arguments: SpectrumArguments) -> Result<SpectrumOptions, Failure> {
 }
 
 fn waterfall(arguments: WaterfallArguments) -> Result<WaterfallOptions, Failure> {
+    check_pictures(arguments.svg.as_deref(), arguments.png.as_deref())?;
     Ok(WaterfallOptions {
         bins: bins(arguments.bins)?,
         rows: within("--rows", arguments.rows, 1, ROWS_MAX)?,
@@ -164,6 +183,7 @@ fn decode(arguments: DecodeArguments) -> DecodeOptions {
 }
 
 fn ber(arguments: BerArguments) -> Result<BerOptions, Failure> {
+    check_pictures(arguments.svg.as_deref(), None)?;
     let known = Constellation::ALL.into_iter().find(|known| known.name() == arguments.constellation);
     let constellation = known.ok_or_else(|| {
         let names = Constellation::ALL.map(|known| known.name()).join(", ");

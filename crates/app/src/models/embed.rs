@@ -126,7 +126,9 @@ pub fn run(options: &EmbedOptions, screen: &mut Screen) -> Result<(), Failure> {
             screen.json(&told)
         }
         Format::Table => {
-            screen.prose(&format!("{count} vectors were put into {path}, which has {len} records now."))?;
+            let were = if count == 1 { "was" } else { "were" };
+            let (vectors, records) = (counted(count as u64, "vector"), counted(len as u64, "record"));
+            screen.prose(&format!("{vectors} {were} put into {path}, which has {records} now."))?;
             let devices = spoken(&devices);
             screen.line(screen.faint(&format!("embedded by {devices} in {embed_ms:.1} ms")))
         }

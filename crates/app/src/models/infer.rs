@@ -325,12 +325,15 @@ fn told(number: f64) -> Value {
 fn print_answer(findings: &InferReport, screen: &mut Screen) -> Result<(), Failure> {
     for row in &findings.outputs {
         let first: Vec<String> = row["first"].as_array().into_iter().flatten().map(short).collect();
+        let count: u64 = row["shape"].as_array().into_iter().flatten().filter_map(Value::as_u64).product();
+        let is_complete = first.len() as u64 == count;
         screen.line(format!(
-            "{} {} {}: {} …",
+            "{} {} {}: {}{}",
             screen.strong(row["name"].as_str().unwrap_or("")),
             row["type"].as_str().unwrap_or(""),
             row["shape"],
-            first.join(" ")
+            first.join(" "),
+            if is_complete { "" } else { " …" }
         ))?;
     }
     let (load_ms, infer_ms) = (findings.load_ms, findings.infer_ms.unwrap_or_default());

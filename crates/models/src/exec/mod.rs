@@ -355,7 +355,8 @@ impl Executable {
         });
         let hosts: Vec<String> = hosts.into_iter().map(|(op, count)| format!("{count} {op}")).collect();
         let hosts = if hosts.is_empty() { "nothing".to_owned() } else { hosts.join(", ") };
-        format!("{graphs} graphs of {nodes} nodes, on the host {hosts}")
+        let (graph_end, node_end) = (if graphs == 1 { "" } else { "s" }, if nodes == 1 { "" } else { "s" });
+        format!("{graphs} graph{graph_end} of {nodes} node{node_end}, on the host {hosts}")
     }
 
     /// The graphs of all lists.

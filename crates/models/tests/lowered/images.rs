@@ -32,7 +32,7 @@ fn check(nodes: Vec<Message>, shown: &[&str], constants: &[Message]) {
     let outputs: Vec<Message> = names.iter().map(|name| any(name)).collect();
     let file = model(18, &graph(&nodes, constants, &ports, &outputs));
     let given = [("x", Array::from_slice(&numbers(DIMS.iter().product(), 6), DIMS).unwrap().into())];
-    assert!(agree(&runtime(), &file, &given, 1e-5).starts_with("1 graphs"));
+    assert!(agree(&runtime(), &file, &given, 1e-5).starts_with("1 graph of"));
 }
 
 #[test]

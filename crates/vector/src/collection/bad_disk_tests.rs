@@ -117,7 +117,14 @@ fn fill_the_disk_early(key: Option<MasterKey>) {
     limit(&folder, None);
     assert_eq!(files(&folder), before);
     assert_eq!(collection.len(), 199);
+    let target = new_folder("leftover-snapshot");
+    limit(&target, Some(10));
+    assert!(matches!(collection.snapshot(&target), Err(Error::DiskFull { .. })));
+    assert!(!target.exists());
+    limit(&target, None);
+    collection.snapshot(&target).unwrap();
     drop(collection);
+    std::fs::remove_dir_all(&target).unwrap();
     std::fs::remove_dir_all(&folder).unwrap();
 }
 

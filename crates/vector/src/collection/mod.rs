@@ -422,6 +422,11 @@ impl Inner {
         }
         let sealing = self.shared.folder.as_ref().map_or_else(Sealing::default, |folder| folder.sealing().clone());
         let target = Folder::create(path, sealing)?;
+        self.write_snapshot(&target).inspect_err(|_| target.abandon())
+    }
+
+    /// Copies the collection's current state into an empty folder.
+    fn write_snapshot(&self, target: &Folder) -> Result<()> {
         let sealing = target.sealing();
         let taken = self.writer.run(|writer| {
             writer.flush()?;

@@ -26,7 +26,7 @@ fn gelu_of_every_number_is_a_neighbour_of_the_exact_one() {
     let x = Tensor::from_vec(numbers, [256, 256]).unwrap();
     let op = Map::unary(UnaryOp::Gelu, &x).into_op().unwrap();
     let expected = reference(&op).unwrap().into_tensor().unwrap();
-    // Several runs, since the first ones may be interpreted.
+    // Several runs: the first compiles the kernel, the others find it.
     for _ in 0..3 {
         let got = run_one(&mut engine, op.clone()).unwrap().into_tensor().unwrap();
         assert_eq!(difference(&expected, &got, CLOSE), None);

@@ -300,18 +300,18 @@ const HINT: &str = "Examples, environment variables and exit codes: panoply --he
 const GUIDE: &str = "\
 Examples:
   panoply demo                             a search by meaning, on every device
-  panoply demo \"draw a family tree\"        the same with a question of your own, and a small text model
+  panoply demo \"draw a family tree\"        a question of your own; needs a text model
   panoply train                            a network that learns to read digits, in seconds
   panoply devices                          what is in this machine
   panoply devices --json | jq '.backends[].devices[].id'
   panoply plan                             where workers would run
   panoply bench                            the speed of this machine's devices, within a minute
-  panoply bench --full --plot speed.svg    everything that suits them: a table now, a bar chart for later
+  panoply bench --full --plot speed.svg    every case that suits them, and a bar chart
   panoply bench --list                     the cases that can be measured
   panoply bench matmul search              every case whose name begins so
   panoply bench --threads 1 --json > one.jsonl
   panoply bench --calibrate                teach the router how fast everything is here
-  panoply bench --trace                    the router against an oracle and against each device alone
+  panoply bench --trace                    the router beside an oracle and each device
   panoply bench --callers 64               what batching brings to many callers
   panoply explain matmul 64 1024 --plot crossover.svg
   panoply graph crates/app/data/mlp.graph --size batch=64 --svg mlp.svg
@@ -330,20 +330,21 @@ Examples:
   panoply signal ber --svg ber.svg         bit error rates beside theory
 
 Environment:
-  PANOPLY_CONFIG the settings' file [default: panoply.toml in this folder]; PANOPLY_LIMITS_QUEUE_DEPTH_MAX and the
-                 like set single keys
-  PANOPLY_CACHE  the folder, absolute, for compiled kernels, what the router has learned, and text models (in models/)
-                 [default: the user's cache folder]
+  PANOPLY_CONFIG the file of settings [default: panoply.toml in this folder]
+  PANOPLY_LIMITS_QUEUE_DEPTH_MAX and the like
+                 single settings: section and key; docs/environment.md lists them
+  PANOPLY_CACHE  the absolute path of the folder for compiled kernels, the router's
+                 measurements and text models (in models/) [default: the user's cache folder]
   PANOPLY_STORE_KEY, PANOPLY_STORE_PASSPHRASE
-                 the key of a store, or its passphrase, where the command line names no other origin
+                 the key of a store, or its passphrase, if the command line names neither
   PANOPLY_SIMD   scalar, neon, avx2 or avx512: use no wider vector instructions than these
-  NO_COLOR       if set to anything, no colour; there is none in pipes and files anyway. --color always overrules it
+  NO_COLOR       if set, no colours (pipes and files have none anyway); --color always overrules it
   COLUMNS        the width of tables [default: the terminal's, or 100]
 
 Exit codes:
   0    all went well, also when the reader of a pipe went away
   1    something could not be done; the last line on the error output says what
-  2    the command line made no sense
-  129  ended because its terminal has gone (HUP)
+  2    the command line is invalid
+  129  ended because its terminal was closed (HUP)
   130  ended by Ctrl-C (INT)
-  143  ended because somebody asked for it (TERM)";
+  143  ended because it was asked to (TERM)";

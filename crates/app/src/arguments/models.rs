@@ -27,24 +27,24 @@ pub struct InferArguments {
     /// An input from a NumPy file, such as x=input.npy; may be given more than once
     #[arg(long, value_name = "NAME=FILE.npy")]
     pub input: Vec<String>,
-    /// Writes an output to a NumPy file, such as y=output.npy; may be given more than once. Several
-    /// pictures are its rows
+    /// Writes an output to a NumPy file, such as y=output.npy, and replaces that file if it exists;
+    /// may be given more than once. Several pictures are its rows
     #[arg(long, value_name = "NAME=FILE.npy")]
     pub output: Vec<String>,
-    /// The number of classes to show
+    /// The number of classes to show for a picture
     #[arg(long, value_name = "N", default_value_t = 5, allow_negative_numbers = true)]
     pub top: usize,
-    /// The names of the classes, one a line [default: those in the model's file]
+    /// For --image: the names of the classes, one a line [default: those in the model's file]
     #[arg(long, value_name = "FILE", requires = "image")]
     pub labels: Option<PathBuf>,
-    /// How pixel bytes become numbers: imagenet, unit, signed or bytes [default: imagenet for
-    /// classes, unit for boxes]
+    /// For --image: how pixel bytes become numbers: imagenet, unit, signed or bytes [default:
+    /// imagenet for classes, unit for boxes]
     #[arg(long, value_name = "WAY", requires = "image")]
     pub normalise: Option<String>,
-    /// The lowest score of an object to report
+    /// The lowest score of an object to report in a picture
     #[arg(long, value_name = "0..1", default_value_t = 0.25)]
     pub score: f32,
-    /// Writes the picture with a box around each object
+    /// For --image: writes the picture with a box around each object
     #[arg(long, value_name = "FILE.png", requires = "image")]
     pub boxes: Option<PathBuf>,
     /// The vocabulary for --text [default: tokenizer.json or vocab.txt beside the model]
@@ -66,7 +66,7 @@ pub struct InferArguments {
 #[command(
     after_help = "Vectors have length one, and texts are cut at 256 pieces. Without --into they are printed, as one JSON object a line. In a \
     collection the ids of texts are numbers, which go on from the last one there; those of pictures are the files' names, and a \
-    picture that is there already is replaced. The collection remembers the model, and takes no vectors of another one.\n\n\
+    picture that is there already is replaced. The collection remembers the model, and refuses vectors of another model.\n\n\
     For example:\n  panoply embed minilm.onnx --lines notes.txt --into notes\n  \
     panoply vectors search notes --text \"shopping\"\n  \
     echo shopping | panoply embed minilm.onnx --lines - | panoply vectors search notes --vector -"

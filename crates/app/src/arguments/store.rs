@@ -119,8 +119,8 @@ pub struct InitArguments {
 #[derive(Args, Debug)]
 #[command(
     after_help = "A file is stored under its name, a folder with all files below it under names such as folder/file. Links, empty folders and \
-    special files in it are left out, and a warning says so. Whatever ends the command early, every object that it has named as stored \
-    is there, and no half of another one. --append --at BYTES can be repeated without harm: it appends once."
+    special files in it are left out, and a warning says so. If the command ends early, every object that it has named as stored \
+    is there, and no other object is there in part. --append --at BYTES can be repeated without harm: it appends once."
 )]
 pub struct PutArguments {
     #[command(flatten)]
@@ -248,8 +248,8 @@ pub struct StoreRepairArguments {
 
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Data is not rewritten: its keys are sealed again. What is written from now on has keys that the old one never opened. \
-    Whoever has the old key and an old copy of the store can still read that copy."
+    after_help = "Data is not rewritten: its keys are sealed again. New data gets keys that the old key cannot open. \
+    An old copy of the store can still be read with the old key."
 )]
 pub struct RotateArguments {
     #[command(flatten)]

@@ -98,8 +98,8 @@ pub struct CreateArguments {
 #[command(
     after_help = "The file's name says what it is: .npy, .fvecs, .bvecs, .ivecs, .jsonl, .ndjson, .parquet, .pq, \
     .arrow, .arrows, .feather or .ipc. The standard input (-) brings JSON lines, unless --format says otherwise. Rows of \
-    files without ids are numbered. Whatever ends an import early, the \
-    collection can be opened again and has every row up to the last batch that was taken."
+    files without ids are numbered from 0 on. --id-prefix keeps the numbers of several files apart. If an import ends early, the \
+    collection has every row up to the last batch that was taken."
 )]
 pub struct ImportArguments {
     /// The collection's folder
@@ -136,8 +136,8 @@ pub struct ImportArguments {
 #[command(group = ArgGroup::new("query").required(true).args(["vector", "id", "text"]))]
 #[command(after_help = "Filters are lines such as\n  section = games and installed_kib < 1000\n  \
     section in (games, science) or not (author.name = \"Ada\" and free = true)\nor JSON such as \
-    {\"section\": \"games\", \"installed_kib\": {\"lt\": 1000}}.\n\nHits of equal score come oldest first. The collection is \
-    opened to be read alone: searching it needs no lock, and works beside whoever writes to it.")]
+    {\"section\": \"games\", \"installed_kib\": {\"lt\": 1000}}.\n\nHits of equal score come oldest first. A search only \
+    reads the collection: it needs no lock, and works while another process writes.")]
 pub struct SearchArguments {
     /// The collection's folder
     #[arg(value_name = "COLLECTION")]
@@ -302,7 +302,7 @@ pub struct CountArguments {
 
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Ids come in the order of their bytes, whatever is inserted or deleted meanwhile. The next page begins \
+    after_help = "Ids come in the order of their bytes, also if records are inserted or deleted meanwhile. The next page begins \
     after the last id of this one."
 )]
 pub struct IdsArguments {
@@ -368,7 +368,7 @@ pub struct CompactArguments {
 
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Whatever can be read is kept, also behind the damage. Damaged files stay in the folder, with .damaged \
+    after_help = "All readable rows are kept, also those behind the damage. Damaged files stay in the folder, with .damaged \
     behind their names, until the collection is deleted. The exit code is 1 if rows or removals cannot be saved."
 )]
 pub struct RepairArguments {

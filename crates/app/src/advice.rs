@@ -30,7 +30,11 @@ fn of_collection(error: &Error) -> Option<String> {
             "if it is a collection, `panoply vectors info {}` shows it; a new one needs another folder",
             path.display()
         )),
-        Error::IdExists { .. } => Some("import with --replace to replace records that are there already".to_owned()),
+        Error::IdExists { .. } => Some(
+            "import with --replace to replace records that are there already; \
+             where ids are the numbers of rows, --id-prefix keeps files apart"
+                .to_owned(),
+        ),
         Error::NotFinite { value, .. } if value.is_finite() => {
             Some("a collection that was made with --storage f32 holds larger numbers".to_owned())
         }

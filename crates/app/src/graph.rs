@@ -159,7 +159,7 @@ fn memory(listing: &Listing) -> [String; 2] {
     let (copies, copied_bytes) = listing.layout_copies;
     [
         format!(
-            "memory at its peak: {} (inputs {}, constants {}, made of them once {}, outputs {}, between kernels {}, of which {} are in use at once)",
+            "memory at its peak: {} (inputs {}, constants {}, values computed once {}, outputs {}, between kernels {}, of which {} are in use at once)",
             bytes_text(listing.peak.bytes(false)),
             bytes_text(input_bytes),
             bytes_text(constant_bytes),
@@ -168,7 +168,7 @@ fn memory(listing: &Listing) -> [String; 2] {
             bytes_text(listing.arena_bytes as u64),
             bytes_text(listing.live_bytes_max as u64),
         ),
-        format!("copies for the sake of a layout: {copies}, {}", bytes_text(copied_bytes)),
+        format!("copies that only change the layout: {copies}, {}", bytes_text(copied_bytes)),
     ]
 }
 

@@ -248,7 +248,7 @@ fn print(findings: &TrainReport, screen: &mut Screen) -> Result<(), Failure> {
     match findings.accuracy {
         Some(share) => {
             let reached = screen.strong(&format!("{:.2} %", share * 100.0));
-            screen.line(format!("a step holds {} at its peak", bytes_text(findings.step_peak_bytes)))?;
+            screen.line(format!("a step uses at most {} of memory", bytes_text(findings.step_peak_bytes)))?;
             screen.line(format!(
                 "{reached} of {kept_aside} digits that it had not seen are read right: {network} with {parameters} parameters, \
                  {pictures} digits, {steps} steps, {seconds:.1} s"

@@ -52,7 +52,7 @@ fn a_listing_has_attention_the_peak_and_the_copies() {
     assert_eq!(document["peak_bytes"].as_u64(), Some(peak));
     let table = run(&[path, "--size", "n=16"]);
     let words = String::from_utf8(table.stdout).unwrap();
-    assert!(words.contains("memory at its peak") && words.contains("copies for the sake of a layout: 1"), "{words}");
+    assert!(words.contains("memory at its peak") && words.contains("copies that only change the layout: 1"), "{words}");
 }
 
 /// Regression: the picture overwrote the graph's own file.

@@ -132,6 +132,19 @@ fn a_fault_in_the_settings_is_named_with_its_line() {
     assert!(message.contains("panoply.toml, line 3: unclosed table"), "{message}");
 }
 
+#[test]
+fn devices_that_the_settings_leave_out_are_said_to_be() {
+    let mut devices = command(&["devices"]);
+    devices.env("PANOPLY_DEVICES_LEAVE_OUT", "[\"cpu:0\"]").env("PANOPLY_DEVICES_ONLY", "[\"cpu\"]");
+    let shown = unwrapped(&String::from_utf8(devices.output().unwrap().stdout).unwrap());
+    assert!(shown.contains("not used") && shown.contains("the settings leave these devices out"), "{shown}");
+    assert!(!shown.contains("searches on these devices"), "{shown}");
+    let mut devices = command(&["devices"]);
+    devices.env("PANOPLY_DEVICES_ONLY", "[\"qat\"]");
+    let shown = unwrapped(&String::from_utf8(devices.output().unwrap().stdout).unwrap());
+    assert!(shown.contains("the settings allow these APIs alone"), "{shown}");
+}
+
 /// Regression: `--calibrate` measured for half a minute before it found that it could keep nothing.
 #[cfg(unix)]
 #[test]

@@ -72,6 +72,8 @@ fn a_model_is_described_run_and_written() {
     assert_eq!(found["devices"], serde_json::json!(["cpu:0"]));
     let shown = String::from_utf8(there(&[]).stdout).unwrap();
     assert!(shown.contains(", answered by cpu:0 in "), "{shown}");
+    // All elements are shown, so no dots follow.
+    assert!(shown.starts_with("y f32 [2]: 0.0000 4.0000\n"), "{shown}");
     std::fs::remove_dir_all(folder).unwrap();
 }
 
@@ -135,6 +137,13 @@ fn errors_say_what_to_do() {
     let error = error_of(&run(&["infer", text(&model), "--input", &values]));
     assert!(error.contains(r#"the name of an input: expected "x", got "z""#), "{error}");
     assert!(error_of(&run(&["infer", text(&model), "--profile"])).contains("--profile: expected an input"));
+    assert!(error_of(&run(&["infer", text(&model), "--device", "cpu:0"])).contains("--device: expected an input"));
+    let values = format!("x={}", text(&npy(&folder, &[1.0, 2.0])));
+    for option in ["--labels", "--boxes", "--normalise"] {
+        let given = ["infer", text(&model), "--input", values.as_str(), option, "unit"];
+        let error = error_of(&run(&given));
+        assert!(error.contains(&format!("{option}: expected --image")), "{error}");
+    }
     std::fs::remove_dir_all(folder).unwrap();
 }
 

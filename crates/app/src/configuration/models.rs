@@ -125,9 +125,9 @@ fn normalisation(text: &str) -> Result<Normalisation, Failure> {
 }
 
 fn named(list: &[String], argument: &str) -> Result<Vec<(String, PathBuf)>, Failure> {
+    let example = if argument == "--output" { "y=output.npy" } else { "x=input.npy" };
     let pair = |text: &String| {
-        let wrong =
-            || Failure::Usage(format!("{argument}: expected a name and a file such as x=input.npy, got {text}"));
+        let wrong = || Failure::Usage(format!("{argument}: expected a name and a file such as {example}, got {text}"));
         let parts = text.rsplit_once('=').filter(|(name, file)| !name.is_empty() && !file.is_empty());
         parts.map(|(name, file)| (name.to_owned(), PathBuf::from(file))).ok_or_else(wrong)
     };

@@ -19,6 +19,7 @@ use crate::arguments::vectors::{
 };
 use crate::failure::Failure;
 use crate::partial::is_same_place;
+use crate::screen::shortened;
 
 /// The most hits that may be requested.
 const K_MAX: usize = 1 << 16;
@@ -421,8 +422,12 @@ fn update(arguments: UpdateArguments) -> Result<UpdateOptions, Failure> {
 
 /// Parses a vector from the command line.
 fn vector(text: &str) -> Result<Vec<f32>, Failure> {
-    let vector: Vec<f32> = serde_json::from_str(text)
-        .map_err(|error| Failure::Usage(format!("--vector: expected a JSON list of numbers, @FILE or -; {error}")))?;
+    let vector: Vec<f32> = serde_json::from_str(text).map_err(|_| {
+        Failure::Usage(format!(
+            "--vector: expected a JSON list of numbers such as [0.1, 0.2], @FILE, or - for the standard input; got {}",
+            shortened(text, 40)
+        ))
+    })?;
     match vector.is_empty() {
         true => Err(Failure::Usage("--vector: expected a JSON list of numbers, got an empty one".to_owned())),
         false => Ok(vector),

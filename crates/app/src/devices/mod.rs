@@ -19,6 +19,7 @@ use inventory::Inventory;
 /// answer, not a failure.
 pub fn show(options: &DevicesOptions, screen: &mut Screen) -> Result<(), Failure> {
     let mut settings = Settings::load().map_err(anyhow::Error::new)?;
+    let by_settings = options.apis.is_none() && settings.only.is_some();
     settings.only = options.apis.clone().or(settings.only);
     let hardware = Hardware::of_this_machine();
     let inventory = match settings.builder().build() {
@@ -26,7 +27,7 @@ pub fn show(options: &DevicesOptions, screen: &mut Screen) -> Result<(), Failure
         Err(BuildError::NoDevice { reports }) => Inventory::of_reports(&reports, &[], hardware),
         Err(error) => return Err(error.into()),
     };
-    let detail = table::Detail { is_restricted: settings.only.is_some(), all: options.all };
+    let detail = table::Detail { is_restricted: settings.only.is_some(), by_settings, all: options.all };
     match options.format {
         Format::Json => screen.json(&inventory),
         Format::Table => table::print(&inventory, detail, screen),

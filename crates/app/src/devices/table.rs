@@ -21,6 +21,8 @@ const CPU: &str = DeviceKind::Cpu.name();
 pub struct Detail {
     /// Whether only some APIs were asked for.
     pub is_restricted: bool,
+    /// Whether the settings, not the command line, name these APIs.
+    pub by_settings: bool,
     /// Whether the reason of every absent backend is shown.
     pub all: bool,
 }
@@ -56,7 +58,7 @@ pub fn print(inventory: &Inventory, detail: Detail, screen: &mut Screen) -> Resu
         screen.line("")?;
         screen.prose(&format!("not here: {} (--all shows why)", names.join(", ")))?;
     }
-    screen.prose(next(!devices.is_empty(), gpus.iter().any(|line| line.trouble), detail))
+    screen.prose(next(&devices, gpus.iter().any(|line| line.trouble), detail))
 }
 
 /// An empty line, if something was printed before.
@@ -96,10 +98,17 @@ fn print_gpu(line: &Line, screen: &mut Screen) -> Result<(), Failure> {
     Ok(())
 }
 
-fn next(any: bool, trouble: bool, detail: Detail) -> &'static str {
-    match (any, trouble) {
+fn next(devices: &[&DeviceRow], trouble: bool, detail: Detail) -> &'static str {
+    let used = devices.iter().any(|device| device.worker.is_some());
+    match (used, trouble) {
+        (false, _) if !devices.is_empty() => {
+            "next: the settings leave these devices out: see `[devices]` in panoply.toml, and PANOPLY_DEVICES_*"
+        }
         (_, true) => "next: once that is mended, `panoply devices` again",
         (true, _) => "next: `panoply demo` searches on these devices, `panoply bench` measures them",
+        (false, _) if detail.by_settings => {
+            "next: the settings allow these APIs alone: see `only` of `[devices]` in panoply.toml, and PANOPLY_DEVICES_ONLY"
+        }
         (false, _) if detail.is_restricted => "next: `panoply devices` lists the devices of every API",
         (false, _) => "next: `panoply devices --all` says why there is no device",
     }
@@ -118,7 +127,7 @@ fn print_devices(devices: &[&DeviceRow], screen: &mut Screen) -> Result<(), Fail
 
 fn cells(device: &DeviceRow) -> [String; 5] {
     let kind = if device.simulated { format!("simulated {}", device.kind) } else { device.kind.to_owned() };
-    let state = device.worker.as_ref().map_or("none", |worker| worker.state);
+    let state = device.worker.as_ref().map_or("not used", |worker| worker.state);
     [device.id.clone(), device.name.clone(), kind, memory(device), state.to_owned()]
 }
 

@@ -165,7 +165,7 @@ fn reason(alternatives: &[Alternative]) -> String {
         (Some((other, device)), Some(own)) if own > 0.0 => {
             format!("  {name} is expected to finish {:.1} times sooner than {}\n", other / own, device.device)
         }
-        _ => format!("  {name} is the only one that is fit for it\n"),
+        _ => format!("  {name} is the only device that can run it now\n"),
     }
 }
 

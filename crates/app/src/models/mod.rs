@@ -75,5 +75,5 @@ fn tokenizer_of(model: &Path, vocabulary: Option<&Path>) -> Result<Tokenizer, Fa
         Some(path) => Tokenizer::load(path),
         None => Tokenizer::beside(model),
     };
-    Ok(tokenizer.context("text needs a vocabulary; --vocabulary names one")?)
+    Ok(tokenizer.context("the model has no vocabulary beside it, and --vocabulary names none")?)
 }

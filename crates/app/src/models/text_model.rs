@@ -67,7 +67,9 @@ impl TextModel {
         options: &TextModelOptions,
     ) -> Result<TextModel, Failure> {
         let Some(own) = collection.embedding_model()? else {
-            note("the collection does not say which model made its vectors; another one's hits mean nothing");
+            note(
+                "the collection does not say which model made its vectors: if it was another one, the hits mean nothing",
+            );
             return TextModel::named_or_default(runtime, options);
         };
         let (file, vocabulary) = match &options.file {

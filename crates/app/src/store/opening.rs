@@ -75,13 +75,13 @@ pub(super) fn at(place: &StorePlace, options: Options) -> Options {
 
 pub(super) fn warn_of_anchor(store: &Store) {
     if let Some(problem) = store.anchor_problem() {
-        warn(format!("nobody will notice where an older copy of the store is put back: {problem}"));
+        warn(format!("a rollback to an older copy of the store cannot be detected: {problem}"));
     }
 }
 
 fn warn_of_no_anchor(reason: String) {
     warn(format!(
-        "nobody will notice where an older copy of the store is put back: {reason}; --anchor names a file for that, --no-anchor does without"
+        "a rollback to an older copy of the store cannot be detected: {reason}; --anchor names a file for that, --no-anchor does without"
     ));
 }
 

@@ -81,7 +81,8 @@ fn document(repair: &Repair, options: &RepairOptions) -> Value {
 
 fn print(repair: &Repair, options: &RepairOptions, screen: &mut Screen) -> Result<(), Failure> {
     if repair.findings.is_empty() {
-        return screen.prose(&format!("Nothing is damaged; {} are there.", counted(repair.records, "record")));
+        let are = if repair.records == 1 { "is" } else { "are" };
+        return screen.prose(&format!("Nothing is damaged; {} {are} there.", counted(repair.records, "record")));
     }
     for Finding { path, offset, reason } in &repair.findings {
         screen.prose(&format!("{}, byte {}: {reason}.", path.display(), grouped(*offset)))?;

@@ -96,7 +96,7 @@ struct Strategy {
 #[non_exhaustive]
 pub enum SettingsError {
     /// The file could not be read.
-    #[error("{}: {source}", path.display())]
+    #[error("the settings file {} (PANOPLY_CONFIG, or panoply.toml here) cannot be read: {source}", path.display())]
     Unreadable {
         /// The file.
         path: PathBuf,

@@ -30,6 +30,8 @@ const BYTES_MAX: usize = 150_000_000;
 const SECONDS_MAX: f64 = 1.0;
 /// The most that planning twice the nodes may take, as a multiple of planning them once.
 const DOUBLE_MAX: f64 = 3.0;
+/// How often planning is measured before it counts as slower than linear.
+const ATTEMPTS: usize = 3;
 
 type Form = fn(&mut GraphBuilder, NodeId, usize) -> Result<NodeId>;
 
@@ -130,14 +132,18 @@ impl Executor for Nothing {
 fn planning_is_linear_and_lean() {
     for (name, form) in FORMS {
         for (device, facts) in [("CPU", PROCESSOR), ("GPU", GPU)] {
-            let (_, half, _) = measured(form, NODES / 2, &facts);
-            let (recorded, whole, bytes) = measured(form, NODES, &facts);
-            let mib = bytes as f64 / f64::from(1 << 20);
-            println!("{name} for a {device}: recorded in {recorded:?}, planned in {whole:?}, {mib:.1} MiB at most");
-            assert!(bytes <= BYTES_MAX, "{name}: {bytes} bytes, expected at most {BYTES_MAX}");
-            // A busy machine adds to either.
-            let most = half.mul_f64(DOUBLE_MAX) + Duration::from_millis(500);
-            assert!(whole < most, "{name}: {whole:?}, half of it takes {half:?}");
+            // Another program may have had the core during one attempt. What takes more than twice
+            // as long for twice the nodes does so in every attempt.
+            let is_linear = (0..ATTEMPTS).any(|_| {
+                let (_, half, _) = measured(form, NODES / 2, &facts);
+                let (recorded, whole, bytes) = measured(form, NODES, &facts);
+                let mib = bytes as f64 / f64::from(1 << 20);
+                println!("{name} for a {device}: recorded in {recorded:?}, planned in {whole:?}, {mib:.1} MiB at most");
+                println!("{name} for a {device}: half the nodes are planned in {half:?}");
+                assert!(bytes <= BYTES_MAX, "{name}: {bytes} bytes, expected at most {BYTES_MAX}");
+                whole < half.mul_f64(DOUBLE_MAX) + Duration::from_millis(500)
+            });
+            assert!(is_linear, "{name} for a {device}: twice the nodes take more than {DOUBLE_MAX} times as long");
         }
     }
 }

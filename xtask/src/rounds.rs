@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     /// Variables of tests and of measurements that set no number of rounds of `--all`.
-    const OTHERS: [&str; 46] = [
+    const OTHERS: [&str; 49] = [
         // Folders, files and programs.
         "PANOPLY_CACHE",
         "PANOPLY_CONFIG",
@@ -63,6 +63,8 @@ mod tests {
         "PANOPLY_CASES",
         "PANOPLY_CRYPTO_PROVIDER",
         "PANOPLY_DEVICE",
+        "PANOPLY_DEVICES_LEAVE_OUT",
+        "PANOPLY_DEVICES_ONLY",
         "PANOPLY_FUZZ_SEED",
         "PANOPLY_HIP_KERNELS",
         "PANOPLY_HIP_TEST",
@@ -74,6 +76,7 @@ mod tests {
         "PANOPLY_REGENERATE",
         "PANOPLY_SEED",
         "PANOPLY_SIMD",
+        "PANOPLY_TIMING_LEVEL",
         "PANOPLY_VULKAN_CASES",
         "PANOPLY_WGPU_CASES",
     ];

@@ -132,8 +132,8 @@ impl Executor for Nothing {
 fn planning_is_linear_and_lean() {
     for (name, form) in FORMS {
         for (device, facts) in [("CPU", PROCESSOR), ("GPU", GPU)] {
-            // Another program may have had the core during one attempt. What takes more than twice
-            // as long for twice the nodes does so in every attempt.
+            // Another program may have had the core during one attempt. Planning that is not linear
+            // is slow in every attempt.
             let is_linear = (0..ATTEMPTS).any(|_| {
                 let (_, half, _) = measured(form, NODES / 2, &facts);
                 let (recorded, whole, bytes) = measured(form, NODES, &facts);

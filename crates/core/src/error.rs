@@ -289,7 +289,7 @@ pub enum Error {
         /// The largest free block.
         largest: u64,
     },
-    /// The op's deadline passed before the op was started.
+    /// The op's deadline passed before the op was started, or before its answer arrived.
     #[error("the deadline passed {late_by:?} before the op was started")]
     DeadlineExceeded {
         /// Time between the deadline and the start.

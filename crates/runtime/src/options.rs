@@ -17,12 +17,12 @@ use panoply_core::{DeviceId, Error, Result};
 pub struct RunOptions {
     /// Run it on this device and no other.
     pub device: Option<DeviceId>,
-    /// Run it on this device if the device is healthy. For a graph: all the ops that the device can
-    /// run.
+    /// Run it on this device if the device is healthy. If the device cannot run all of a graph, it
+    /// runs the parts that it can.
     pub prefer: Option<DeviceId>,
     /// Run it on none of these devices.
     pub forbid: Vec<DeviceId>,
-    /// The outcome is useless after this time.
+    /// The outcome is useless after this time: waiting for it ends then, with an error.
     pub deadline: Option<Instant>,
     /// The goal by which the device is chosen.
     pub goal: Goal,
@@ -46,7 +46,7 @@ pub enum Goal {
     /// This op finishes as early as possible.
     #[default]
     Soonest,
-    /// As the default, but the op is not held back to be joined with others.
+    /// As [`Goal::Soonest`], but the op is not held back to be joined with others.
     Latency,
     /// As many ops as possible finish, however long each of them takes.
     Throughput,

@@ -42,7 +42,7 @@ pub(crate) use lanes::{Candidate, LANES_MAX, LaneList};
 pub struct Exploration {
     /// One in this many ops may be sent to a device only to learn how fast it is there. Zero: none.
     pub one_in: u32,
-    /// This many ops more may explore, at the beginning.
+    /// In addition, this many ops may explore at the beginning.
     pub first: u32,
 }
 

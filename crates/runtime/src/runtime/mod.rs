@@ -110,7 +110,8 @@ impl Runtime {
     /// Runs an op on the device that suits it. The op is accepted at once if there is room.
     /// Otherwise it waits for room behind earlier ops, for as long as the result is wanted. A graph
     /// that no device runs whole is cut, and runs in parts on several devices; its report names
-    /// each cut.
+    /// each cut. The output stays in the memory of the device that ran the op, unless
+    /// [`RunOptions::to_host`] brings it to the host.
     pub fn run<O: Operation>(&self, op: O) -> Pending<O::Output> {
         self.run_with(op, RunOptions::default())
     }

@@ -10,9 +10,11 @@
 //! let runtime = Runtime::new()?;
 //! let matrix = Tensor::from_vec(vec![1.0_f32, 2.0, 3.0, 4.0, 5.0, 6.0], [2, 3])?;
 //!
-//! // `run` gives a future that needs no particular executor; `wait` blocks instead.
-//! let turned = runtime.run(Transpose::new(&matrix)).wait()?;
-//! assert_eq!(turned.as_slice::<f32>()?, [1.0, 4.0, 2.0, 5.0, 3.0, 6.0]);
+//! // `run_with` gives a future that needs no particular executor; `wait` blocks instead. Without
+//! // `to_host`, a GPU's answer stays in the GPU's memory.
+//! let options = RunOptions::default().to_host();
+//! let transposed = runtime.run_with(Transpose::new(&matrix), options).wait()?;
+//! assert_eq!(transposed.as_slice::<f32>()?, [1.0, 4.0, 2.0, 5.0, 3.0, 6.0]);
 //!
 //! // Every op comes with a receipt, for those who ask for it.
 //! let Outcome { report, .. } = runtime.run(Transpose::new(&matrix)).with_report().wait()?;

@@ -380,7 +380,10 @@ mod tests {
             ("[limits]\nqueue_depth_max = -3\n", "a whole number, not negative"),
             ("[limits]\nqueue_depth_max = \"many\"\n", "a whole number, not negative"),
             ("[routing]\nfallback = \"maybe\"\n", "\"none\", \"alternate\", \"cpu\" or \"retry:N\""),
-            ("[devices]\nonly = [\"gpu9\"]\n", "a list of APIs, such as [\"cpu\", \"cuda\"]"),
+            (
+                "[devices]\nonly = [\"gpu9\"]\n",
+                "a list of APIs, such as [\"cpu\", \"cuda\"] (`panoply devices --all` names all)",
+            ),
             (
                 "[batching]\nstrategy = \"fast\"\n",
                 "\"low-latency\", \"time-or-size\", \"adaptive\" or \"high-throughput\"",

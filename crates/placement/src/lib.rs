@@ -17,10 +17,10 @@
 //! * `sys_linux`, `sys_other`: the system calls. `error`: why one of them, or a plan, failed.
 //!
 //! ```
-//! use panoply_placement::{Plan, Role, Topology};
+//! use panoply_placement::{PlacementPlan, Role, Topology};
 //!
 //! let topology = Topology::current();
-//! let plan = Plan::for_devices(&topology)?;
+//! let plan = PlacementPlan::for_devices(&topology)?;
 //! assert!(plan.role(Role::Application).count() >= 1);
 //! println!("{plan}");
 //! # Ok::<(), panoply_placement::PlacementError>(())

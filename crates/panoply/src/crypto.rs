@@ -84,8 +84,10 @@ mod made_here {
         /// have the same pair, or AWS-LC ends the child. Fork while no other thread generates keys:
         /// otherwise start a program (exec) in the child before it generates any.
         pub fn generate(algorithm: SignatureAlgorithm) -> Option<KeyPair> {
+            let process = Process::current();
             let made = panoply_cpu::keys::generate(algorithm)?;
-            Some(KeyPair { private: Bytes::secret(made.pkcs8).ok()?, public: Bytes::from_vec(made.public) })
+            let pair = KeyPair { private: Bytes::secret(made.pkcs8).ok()?, public: Bytes::from_vec(made.public) };
+            process.is_current().then_some(pair)
         }
     }
 

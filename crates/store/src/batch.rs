@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::extent::buffers::Buffers;
 use crate::extent::object_secret;
 use crate::extent::owner::Owner;
-use crate::extent::write::{ObjectSource, Pays, Setting, WrittenExtent, write_next};
+use crate::extent::write::{CompressionProbe, ObjectSource, Setting, WrittenExtent, write_next};
 use crate::merkle;
 use crate::randomness::random;
 use crate::store::{Entry, Store};
@@ -267,8 +267,8 @@ impl<'a> Batch<'a> {
             object_secret: &object_secret(store.runtime(), identity, epoch, &owner.object)?.ok_or_else(none)?,
             buffers: &self.buffers,
         };
-        let (mut pays, mut source) = (Pays::default(), ObjectSource::new(source));
-        while let Some(WrittenExtent { extent, file, path }) = write_next(&setting, &owner, &mut source, &mut pays)? {
+        let (mut probe, mut source) = (CompressionProbe::default(), ObjectSource::new(source));
+        while let Some(WrittenExtent { extent, file, path }) = write_next(&setting, &owner, &mut source, &mut probe)? {
             extents.push(extent);
             owner.number += 1;
             if before + extents.len() > EXTENTS_MAX {

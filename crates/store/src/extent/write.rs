@@ -60,16 +60,16 @@ pub(crate) struct WrittenExtent {
     pub(crate) path: PathBuf,
 }
 
-/// Whether compression pays. After a batch in which no chunk became shorter, only the first chunk
-/// of each batch is tried first.
+/// Whether compression is worth its time. After a batch in which no chunk became shorter, only the
+/// first chunk of each batch is tried first.
 #[derive(Debug, Default)]
-pub(crate) struct Pays {
+pub(crate) struct CompressionProbe {
     is_probing: bool,
 }
 
-impl Pays {
+impl CompressionProbe {
     /// Whether a chunk became short enough to be worth decompressing: by more than a sixteenth.
-    fn pays(plain: usize, packed: usize) -> bool {
+    fn is_worth_it(plain: usize, packed: usize) -> bool {
         packed < plain - plain / 16
     }
 
@@ -97,7 +97,7 @@ pub(crate) fn write_next(
     setting: &Setting<'_>,
     owner: &Owner,
     source: &mut ObjectSource<'_>,
-    pays: &mut Pays,
+    probe: &mut CompressionProbe,
 ) -> Result<Option<WrittenExtent>> {
     let limit = setting.extent_bytes_max.min(CHUNKS_MAX * setting.chunk_bytes as u64);
     let batch_bytes = (chunks_per_batch(setting.chunk_bytes) * setting.chunk_bytes) as u64;
@@ -113,8 +113,8 @@ pub(crate) fn write_next(
     let mut line = ExtentPipeline::new(setting, owner)?;
     while !batch.is_empty() {
         let is_short = (batch.len() as u64) < wanted;
-        line.take(batch, pays)?;
-        line.advance(pays)?;
+        line.take(batch, probe)?;
+        line.advance(probe)?;
         let left = limit - line.len;
         if is_short {
             batch = Bytes::from_vec(Vec::new());
@@ -128,7 +128,7 @@ pub(crate) fn write_next(
     }
     let is_last = batch.is_empty();
     source.ahead = Some(batch);
-    line.finish(pays, is_last).map(Some)
+    line.finish(probe, is_last).map(Some)
 }
 
 /// The next bytes of a source; fewer than `bytes_max` only at its end.
@@ -200,10 +200,10 @@ impl<'a> ExtentPipeline<'a> {
     }
 
     /// Cuts a batch into chunks and begins to compress them.
-    fn take(&mut self, batch: Bytes, pays: &Pays) -> Result<()> {
+    fn take(&mut self, batch: Bytes, probe: &CompressionProbe) -> Result<()> {
         self.len += batch.len() as u64;
         let plain = Messages::split(batch, self.setting.chunk_bytes)?.into_list()?;
-        let tried = if pays.is_probing { &plain[..1] } else { &plain[..] };
+        let tried = if probe.is_probing { &plain[..1] } else { &plain[..] };
         let tried = self.setting.level.map(|level| self.begin(tried, level)).transpose()?;
         self.packing.push_back(Packing { plain, tried });
         Ok(())
@@ -230,9 +230,9 @@ impl<'a> ExtentPipeline<'a> {
     }
 
     /// Moves batches to the next steps until no step exceeds its limit.
-    fn advance(&mut self, pays: &mut Pays) -> Result<()> {
+    fn advance(&mut self, probe: &mut CompressionProbe) -> Result<()> {
         while self.packing.len() > PACKING_MAX {
-            self.seal_oldest(pays)?;
+            self.seal_oldest(probe)?;
         }
         while self.sealing.len() > UNDER_WAY_MAX {
             self.hash_oldest()?;
@@ -243,7 +243,7 @@ impl<'a> ExtentPipeline<'a> {
         Ok(())
     }
 
-    fn seal_oldest(&mut self, pays: &mut Pays) -> Result<()> {
+    fn seal_oldest(&mut self, probe: &mut CompressionProbe) -> Result<()> {
         // A forked process would seal other chunks with the same numbers under the same key.
         self.setting.folder.expect_process()?;
         let Some(Packing { plain, tried }) = self.packing.pop_front() else { return Ok(()) };
@@ -251,9 +251,11 @@ impl<'a> ExtentPipeline<'a> {
         let shorter: Vec<Option<(Width, Bytes)>> = plain
             .iter()
             .enumerate()
-            .map(|(at, chunk)| packed.get(at).filter(|(_, packed)| Pays::pays(chunk.len(), packed.len())).cloned())
+            .map(|(at, chunk)| {
+                packed.get(at).filter(|(_, packed)| CompressionProbe::is_worth_it(chunk.len(), packed.len())).cloned()
+            })
             .collect();
-        pays.learn(shorter.iter().any(Option::is_some));
+        probe.learn(shorter.iter().any(Option::is_some));
         let form =
             |shorter: &Option<(Width, Bytes)>| shorter.as_ref().map_or(Form::Plain, |(width, _)| Form::Packed(*width));
         let forms: Vec<Form> = shorter.iter().map(form).collect();
@@ -275,7 +277,10 @@ impl<'a> ExtentPipeline<'a> {
             return Ok(Vec::new());
         };
         let mut packed: Vec<(Width, Bytes)> = widths.into_iter().zip(packed.wait()?.into_list()?).collect();
-        let paid = plain.iter().zip(&packed).any(|(chunk, (_, packed))| Pays::pays(chunk.len(), packed.len()));
+        let paid = plain
+            .iter()
+            .zip(&packed)
+            .any(|(chunk, (_, packed))| CompressionProbe::is_worth_it(chunk.len(), packed.len()));
         if paid && packed.len() < plain.len() {
             let others = self.begin(&plain[packed.len()..], level)?;
             packed.extend(others.widths.into_iter().zip(others.packed.wait()?.into_list()?));
@@ -302,9 +307,9 @@ impl<'a> ExtentPipeline<'a> {
         Ok(())
     }
 
-    fn finish(mut self, pays: &mut Pays, is_last: bool) -> Result<WrittenExtent> {
+    fn finish(mut self, probe: &mut CompressionProbe, is_last: bool) -> Result<WrittenExtent> {
         while !self.packing.is_empty() {
-            self.seal_oldest(pays)?;
+            self.seal_oldest(probe)?;
         }
         while !self.sealing.is_empty() {
             self.hash_oldest()?;

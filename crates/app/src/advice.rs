@@ -3,6 +3,8 @@
 use std::io;
 use std::path::Path;
 
+use panoply::BuildError;
+use panoply::settings::{Settings, SettingsError};
 use panoply::spelling::nearest;
 use panoply::store;
 use panoply::vector::Error;
@@ -15,7 +17,23 @@ pub fn about(error: &anyhow::Error) -> Option<String> {
     let own = error.chain().find_map(|cause| cause.downcast_ref::<Error>()).and_then(of_collection);
     let own = own.or_else(|| error.chain().find_map(|cause| cause.downcast_ref::<store::Error>()).and_then(of_store));
     let own = own.or_else(|| error.chain().find_map(|cause| cause.downcast_ref::<FormatError>()).and_then(of_file));
-    own.or_else(|| error.chain().find_map(|cause| cause.downcast_ref::<MissingModel>()).map(MissingModel::advice))
+    let own =
+        own.or_else(|| error.chain().find_map(|cause| cause.downcast_ref::<MissingModel>()).map(MissingModel::advice));
+    own.or_else(|| error.chain().any(is_without_device).then(of_settings).flatten())
+}
+
+fn is_without_device(cause: &(dyn std::error::Error + 'static)) -> bool {
+    let in_settings = || matches!(cause.downcast_ref(), Some(SettingsError::Build(BuildError::NoDevice { .. })));
+    matches!(cause.downcast_ref(), Some(BuildError::NoDevice { .. })) || in_settings()
+}
+
+/// Advice if the settings may be the reason that there is no device.
+fn of_settings() -> Option<String> {
+    let settings = Settings::load().ok()?;
+    let leave_nothing_out =
+        settings.only.is_none() && settings.leave_out.is_empty() && settings.selection.pick.is_empty();
+    let advice = "the settings leave devices out (`[devices]` in panoply.toml, or PANOPLY_DEVICES_*): `panoply devices` shows which";
+    (!leave_nothing_out).then(|| advice.to_owned())
 }
 
 fn of_collection(error: &Error) -> Option<String> {

@@ -6,7 +6,8 @@ pub mod store;
 pub mod train;
 pub mod vectors;
 
-use std::path::PathBuf;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap_complete::Shell;
@@ -199,6 +200,7 @@ fn bench(arguments: BenchArguments) -> Result<BenchOptions, Failure> {
             sizes: symbol_sizes(&arguments.size)?,
         }),
     };
+    check_picture("--plot", arguments.plot.as_deref(), "svg")?;
     Ok(BenchOptions {
         cases: if models.is_some() { Vec::new() } else { chosen_cases(&arguments.prefixes)? },
         extent,
@@ -217,7 +219,22 @@ fn bench(arguments: BenchArguments) -> Result<BenchOptions, Failure> {
     })
 }
 
+/// Refuses a file for a picture whose name ends as another kind of picture does.
+fn check_picture(option: &str, file: Option<&Path>, ending: &str) -> Result<(), Failure> {
+    const ENDINGS: [&str; 7] = ["svg", "png", "jpg", "jpeg", "gif", "webp", "pdf"];
+    let Some(file) = file else { return Ok(()) };
+    let end = file.extension().and_then(OsStr::to_str).map(str::to_ascii_lowercase).unwrap_or_default();
+    match end != ending && ENDINGS.contains(&end.as_str()) {
+        true => Err(Failure::Usage(format!(
+            "{option}: expected a file name that ends in .{ending}, got {}",
+            file.display()
+        ))),
+        false => Ok(()),
+    }
+}
+
 fn explain(arguments: ExplainArguments) -> Result<ExplainOptions, Failure> {
+    check_picture("--plot", arguments.plot.as_deref(), "svg")?;
     let op = OpKind::parse(&arguments.op)
         .ok_or_else(|| Failure::Usage(unknown("OP", &arguments.op, &OpKind::ALL.map(OpKind::name))))?;
     let size = |text: &String| {
@@ -230,6 +247,7 @@ fn explain(arguments: ExplainArguments) -> Result<ExplainOptions, Failure> {
 }
 
 fn graph(arguments: GraphArguments) -> Result<GraphOptions, Failure> {
+    check_picture("--svg", arguments.svg.as_deref(), "svg")?;
     let sizes = symbol_sizes(&arguments.size)?;
     if let Some(svg) = &arguments.svg
         && is_same_place(&arguments.file, svg)

@@ -52,25 +52,29 @@ fn show_model(options: &GraphOptions, screen: &mut Screen) -> Result<(), Failure
 /// not run, the error names the open dimensions that were taken as 1.
 fn warm_up(model: &Model, sizes: &[(String, usize)]) -> Result<(), Failure> {
     let dims = model.inputs().iter().flat_map(|port| port.dims.iter().flatten());
-    let mut open: Vec<&str> = Vec::new();
+    let (mut open, mut has_nameless): (Vec<&str>, bool) = (Vec::new(), false);
     for dim in dims {
-        if let Dimension::Named(name) = dim
-            && !name.is_empty()
-            && !open.contains(&name.as_str())
-        {
-            open.push(name);
+        match dim {
+            Dimension::Named(name) if name.is_empty() => has_nameless = true,
+            Dimension::Named(name) if !open.contains(&name.as_str()) => open.push(name),
+            Dimension::Named(_) | Dimension::Fixed(_) => {}
         }
     }
     if let Some((name, size)) = sizes.iter().find(|(name, _)| !open.contains(&name.as_str())) {
-        let known = open.join(", ");
-        return Err(Failure::Usage(format!(
-            "--size {name}={size}: expected one of the model's open dimensions ({known}), got {name}"
-        )));
+        let expected = match (open.is_empty(), has_nameless) {
+            (true, true) => "the model's open dimensions have no names, so their sizes cannot be given".to_owned(),
+            (true, false) => "the model has no open dimensions".to_owned(),
+            (false, _) => format!("expected one of the model's open dimensions ({}), got {name}", open.join(", ")),
+        };
+        return Err(Failure::Usage(format!("--size {name}={size}: {expected}")));
     }
     let sizes: Vec<(&str, usize)> = sizes.iter().map(|(name, size)| (name.as_str(), *size)).collect();
     open.retain(|name| sizes.iter().all(|(given, _)| given != name));
     let ran = model.warm_up(&sizes).map_err(anyhow::Error::new);
     let ran = match open.is_empty() {
+        true if has_nameless => ran.context(
+            "the model does not run with a size of 1, and its open dimensions have no names to give others by",
+        ),
         true => ran,
         false => {
             let given: Vec<String> = open.iter().map(|name| format!("--size '{name}=N'")).collect();

@@ -120,6 +120,15 @@ fn pictures_have_the_ending_of_their_kind() {
             assert!(message.contains(&expected), "{message}");
         }
     }
+    for arguments in [
+        &["graph", "g.txt", "--svg", "x.png"][..],
+        &["explain", "sort", "1000", "--plot", "x.PNG"],
+        &["train", "--curve", "x.pdf"],
+        &["bench", "--plot", "x.jpg"],
+    ] {
+        let message = unwrapped(&refused(command(arguments), 2));
+        assert!(message.contains("expected a file name that ends in .svg, got x."), "{message}");
+    }
 }
 
 #[test]
@@ -143,6 +152,10 @@ fn devices_that_the_settings_leave_out_are_said_to_be() {
     devices.env("PANOPLY_DEVICES_ONLY", "[\"qat\"]");
     let shown = unwrapped(&String::from_utf8(devices.output().unwrap().stdout).unwrap());
     assert!(shown.contains("the settings allow these APIs alone"), "{shown}");
+    let mut explain = command(&["explain", "sort", "1000"]);
+    explain.env("PANOPLY_DEVICES_ONLY", "[\"qat\"]");
+    let message = unwrapped(&refused(explain, 1));
+    assert!(message.contains("the settings leave devices out"), "{message}");
 }
 
 /// Regression: `--calibrate` measured for half a minute before it found that it could keep nothing.

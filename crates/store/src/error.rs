@@ -91,7 +91,7 @@ pub enum Error {
         got: String,
     },
     /// The key, or the passphrase, is not the one that this store was locked with.
-    #[error("this key or passphrase does not open {}; the store has another one, or its head was altered", path.display())]
+    #[error("this key or passphrase does not open {}; it has another one, or its head was altered", path.display())]
     WrongKey {
         /// The store.
         path: PathBuf,

@@ -390,14 +390,13 @@ impl Folder {
         }
     }
 
-    /// Deletes the files of a collection that could not be written completely, and the folder if
-    /// nothing else is in it. A folder whose manifest was written stays.
+    /// Deletes the files of a collection that could not be written completely. A folder whose
+    /// manifest was written stays as it is.
     pub(crate) fn abandon(&self) {
         if self.expect_in_place().is_ok() && !self.path.join(MANIFEST).exists() {
             // Files that cannot be deleted now are deleted when a collection is created here.
             let _ = self.remove_strangers(&[]);
             let _ = fs::remove_file(self.path.join(LOCK));
-            let _ = fs::remove_dir(&self.path);
         }
     }
 
@@ -482,6 +481,7 @@ pub(crate) fn remove_leftovers(path: &Path) {
     }
     if let Ok(folder) = Folder::lock(path, Sealing::default()) {
         folder.abandon();
+        let _ = fs::remove_dir(path);
     }
 }
 

@@ -31,24 +31,24 @@ pub struct InferArguments {
     /// may be given more than once. Several pictures are its rows
     #[arg(long, value_name = "NAME=FILE.npy")]
     pub output: Vec<String>,
-    /// The number of classes to show for a picture
-    #[arg(long, value_name = "N", default_value_t = 5, allow_negative_numbers = true)]
-    pub top: usize,
+    /// For --image: the number of classes to show [default: 5]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub top: Option<usize>,
     /// For --image: the names of the classes, one a line [default: those in the model's file]
-    #[arg(long, value_name = "FILE", requires = "image")]
+    #[arg(long, value_name = "FILE")]
     pub labels: Option<PathBuf>,
     /// For --image: how pixel bytes become numbers: imagenet, unit, signed or bytes [default:
     /// imagenet for classes, unit for boxes]
-    #[arg(long, value_name = "WAY", requires = "image")]
+    #[arg(long, value_name = "WAY")]
     pub normalise: Option<String>,
-    /// The lowest score of an object to report in a picture
-    #[arg(long, value_name = "0..1", default_value_t = 0.25)]
-    pub score: f32,
+    /// For --image: the lowest score of an object to report [default: 0.25]
+    #[arg(long, value_name = "0..1")]
+    pub score: Option<f32>,
     /// For --image: writes the picture with a box around each object
-    #[arg(long, value_name = "FILE.png", requires = "image")]
+    #[arg(long, value_name = "FILE.png")]
     pub boxes: Option<PathBuf>,
     /// The vocabulary for --text [default: tokenizer.json or vocab.txt beside the model]
-    #[arg(long, value_name = "FILE", requires = "text")]
+    #[arg(long, value_name = "FILE")]
     pub vocabulary: Option<PathBuf>,
     /// Runs on this device and no other, such as cpu:0
     #[arg(long, value_name = "DEVICE")]

@@ -11,6 +11,10 @@ use crate::failure::Failure;
 
 /// The most classes that are shown.
 const TOP_MAX: usize = 1 << 20;
+/// The default number of classes to show.
+const TOP: usize = 5;
+/// The default of the lowest score of an object to report.
+const SCORE_MIN: f32 = 0.25;
 
 /// The input of a model.
 #[derive(Debug)]
@@ -63,11 +67,27 @@ impl InferOptions {
     /// Validates the arguments. Fails with a usage error that names the invalid argument.
     pub fn resolve(arguments: InferArguments) -> Result<InferOptions, Failure> {
         let normalisation = arguments.normalise.as_deref().map(normalisation).transpose()?;
-        if !(0.0..=1.0).contains(&arguments.score) {
-            return Err(Failure::Usage(format!("--score: expected 0 to 1, got {}", arguments.score)));
+        let (score_min, top) = (arguments.score.unwrap_or(SCORE_MIN), arguments.top.unwrap_or(TOP));
+        if !(0.0..=1.0).contains(&score_min) {
+            return Err(Failure::Usage(format!("--score: expected 0 to 1, got {score_min}")));
         }
-        if !(1..=TOP_MAX).contains(&arguments.top) {
-            return Err(Failure::Usage(format!("--top: expected 1 to {TOP_MAX}, got {}", arguments.top)));
+        if !(1..=TOP_MAX).contains(&top) {
+            return Err(Failure::Usage(format!("--top: expected 1 to {TOP_MAX}, got {top}")));
+        }
+        if arguments.image.is_empty() {
+            let of_pictures = [
+                ("--labels", arguments.labels.is_some()),
+                ("--normalise", arguments.normalise.is_some()),
+                ("--boxes", arguments.boxes.is_some()),
+                ("--top", arguments.top.is_some()),
+                ("--score", arguments.score.is_some()),
+            ];
+            if let Some((name, _)) = of_pictures.iter().find(|(_, given)| *given) {
+                return Err(Failure::Usage(format!("{name}: expected --image beside it")));
+            }
+        }
+        if arguments.vocabulary.is_some() && arguments.text.is_none() {
+            return Err(Failure::Usage("--vocabulary: expected --text beside it".to_owned()));
         }
         let inputs = named(&arguments.input, "--input")?;
         if let (Some(_), count @ 2..) = (&arguments.boxes, arguments.image.len()) {
@@ -86,10 +106,10 @@ impl InferOptions {
             model: arguments.model,
             given,
             outputs: named(&arguments.output, "--output")?,
-            top: arguments.top,
+            top,
             labels: arguments.labels,
             normalisation,
-            score_min: arguments.score,
+            score_min,
             boxes: arguments.boxes,
             vocabulary: arguments.vocabulary,
             device: arguments.device.map(device).transpose()?,

@@ -8,7 +8,7 @@ use panoply::signal::packets::PAYLOAD_BYTES_MAX;
 use panoply::signal::recording::SampleLayout;
 use panoply::signal::{Constellation, SampleFormat};
 
-use super::{Format, format};
+use super::{Format, check_picture, format};
 use crate::arguments::signal::{
     BerArguments, DecodeArguments, RealtimeArguments, RecordArguments, RecordingArguments, SignalArguments,
     SignalCommand, SpectrumArguments, WaterfallArguments,
@@ -137,21 +137,9 @@ fn recording(arguments: RecordingArguments) -> Result<Recording, Failure> {
     Ok(Recording { file: arguments.file, raw, pairs: arguments.iq })
 }
 
-/// Refuses a picture whose name ends as the other kind of picture does.
 fn check_pictures(svg: Option<&Path>, png: Option<&Path>) -> Result<(), Failure> {
-    for (option, file, other) in [("--svg", svg, "png"), ("--png", png, "svg")] {
-        if let Some(file) = file
-            && file.extension().is_some_and(|end| end.eq_ignore_ascii_case(other))
-        {
-            let ending = &option[2..];
-            return Err(Failure::Usage(format!(
-                "{option}: expected a file name that ends in .{ending}, got {}; --{other} writes {}",
-                file.display(),
-                other.to_uppercase()
-            )));
-        }
-    }
-    Ok(())
+    check_picture("--svg", svg, "svg")?;
+    check_picture("--png", png, "png")
 }
 
 fn spectrum(arguments: SpectrumArguments) -> Result<SpectrumOptions, Failure> {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use panoply::nn::samples::Classifier;
 use panoply::{DType, DeviceId};
 
-use super::{Format, format};
+use super::{Format, check_picture, format};
 use crate::arguments::TrainArguments;
 use crate::failure::Failure;
 
@@ -67,6 +67,7 @@ impl TrainOptions {
         let device = |text: &String| {
             text.parse().map_err(|_| Failure::Usage(format!("--device: expected an id such as cpu:0, got {text}")))
         };
+        check_picture("--curve", arguments.curve.as_deref(), "svg")?;
         Ok(TrainOptions {
             network,
             mnist: arguments.mnist,

@@ -68,16 +68,6 @@ pub fn run(options: &InferOptions, screen: &mut Screen) -> Result<(), Failure> {
     if let (ModelInput::Nothing, Some((name, _))) = (&options.given, needs_input.iter().find(|(_, given)| *given)) {
         return Err(Failure::Usage(format!("{name}: expected an input: --input, --image or --text")));
     }
-    let of_pictures = [
-        ("--labels", options.labels.is_some()),
-        ("--normalise", options.normalisation.is_some()),
-        ("--boxes", options.boxes.is_some()),
-    ];
-    if let (ModelInput::Text(_) | ModelInput::Arrays(_), Some((name, _))) =
-        (&options.given, of_pictures.iter().find(|(_, given)| *given))
-    {
-        return Err(Failure::Usage(format!("{name}: expected --image beside it, got another input")));
-    }
     let runtime = start()?;
     let started = Instant::now();
     if options.device.is_some_and(|device| is_onnxruntime(device.api)) {

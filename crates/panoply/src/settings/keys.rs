@@ -45,7 +45,7 @@ macro_rules! key {
 
 pub(super) const KEYS: &[SettingKey] = &[
     key!("crypto", "provider", "\"fastest\" or \"aws-lc\"", provider => open.crypto_provider),
-    key!("devices", "only", "a list of APIs, such as [\"cpu\", \"cuda\"] (`panoply devices --all` names all)", apis => only),
+    key!("devices", "only", "a list of APIs, such as [\"cpu\", \"cuda\"] (of cpu, cuda, rocm, vulkan, wgpu, opencl, pjrt, fpga, onnxruntime, qat, af_alg)", apis => only),
     key!("devices", "leave_out", "a list of devices, such as [\"cuda:1\"]", devices => leave_out),
     key!("devices", "pick", "a list of devices or parts of names, such as [\"wgpu:0\", \"radeon\"]", picks => selection.pick),
     key!("devices", "power", "\"high\" or \"low\"", power => selection.power),

@@ -382,7 +382,7 @@ mod tests {
             ("[routing]\nfallback = \"maybe\"\n", "\"none\", \"alternate\", \"cpu\" or \"retry:N\""),
             (
                 "[devices]\nonly = [\"gpu9\"]\n",
-                "a list of APIs, such as [\"cpu\", \"cuda\"] (`panoply devices --all` names all)",
+                "a list of APIs, such as [\"cpu\", \"cuda\"] (of cpu, cuda, rocm, vulkan, wgpu, opencl, pjrt, fpga, onnxruntime, qat, af_alg)",
             ),
             (
                 "[batching]\nstrategy = \"fast\"\n",

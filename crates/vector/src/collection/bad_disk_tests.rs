@@ -121,6 +121,10 @@ fn fill_the_disk_early(key: Option<MasterKey>) {
     limit(&target, Some(10));
     assert!(matches!(collection.snapshot(&target), Err(Error::DiskFull { .. })));
     assert!(!target.exists());
+    // A folder that was there stays.
+    std::fs::create_dir(&target).unwrap();
+    assert!(matches!(collection.snapshot(&target), Err(Error::DiskFull { .. })));
+    assert_eq!(files(&target), 0);
     limit(&target, None);
     collection.snapshot(&target).unwrap();
     drop(collection);

@@ -421,8 +421,15 @@ impl Inner {
             return Err(Error::invalid("the snapshot's folder", "one outside the collection's own", path.display()));
         }
         let sealing = self.shared.folder.as_ref().map_or_else(Sealing::default, |folder| folder.sealing().clone());
+        let existed = path.exists();
         let target = Folder::create(path, sealing)?;
-        self.write_snapshot(&target).inspect_err(|_| target.abandon())
+        self.write_snapshot(&target).inspect_err(|_| {
+            target.abandon();
+            if !existed {
+                // Fails if the folder holds anything, such as a complete snapshot.
+                let _ = std::fs::remove_dir(target.path());
+            }
+        })
     }
 
     /// Copies the collection's current state into an empty folder.

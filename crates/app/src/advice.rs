@@ -30,10 +30,10 @@ fn is_without_device(cause: &(dyn std::error::Error + 'static)) -> bool {
 /// Advice if the settings may be the reason that there is no device.
 fn of_settings() -> Option<String> {
     let settings = Settings::load().ok()?;
-    let leave_nothing_out =
-        settings.only.is_none() && settings.leave_out.is_empty() && settings.selection.pick.is_empty();
+    let leave_some_out =
+        settings.only.is_some() || !settings.leave_out.is_empty() || !settings.selection.pick.is_empty();
     let advice = "the settings leave devices out (`[devices]` in panoply.toml, or PANOPLY_DEVICES_*): `panoply devices` shows which";
-    (!leave_nothing_out).then(|| advice.to_owned())
+    leave_some_out.then(|| advice.to_owned())
 }
 
 fn of_collection(error: &Error) -> Option<String> {

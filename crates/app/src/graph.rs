@@ -14,6 +14,7 @@ use crate::configuration::{Format, GraphOptions};
 use crate::failure::Failure;
 use crate::partial::Partial;
 use crate::screen::{Screen, padded, shortened, visible};
+use crate::vectors::counted;
 
 /// Reads the graph and shows the compiled result.
 pub fn show(options: &GraphOptions, screen: &mut Screen) -> Result<(), Failure> {
@@ -140,8 +141,8 @@ fn print(graph: &Graph, sizes: &SymbolSizes, listing: &Listing, screen: &mut Scr
         let (total, time_ns) = Listing::total(rows);
         let kernels = rows.iter().filter(|row| !row.is_once).count();
         let sum = format!(
-            "{kernels} kernel{}, {}, {} flops, {}",
-            if kernels == 1 { "" } else { "s" },
+            "{}, {}, {} flops, {}",
+            counted(kernels as u64, "kernel"),
             bytes_text(total.bytes),
             count_text(total.flops),
             time_text(time_ns)

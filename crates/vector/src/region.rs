@@ -387,19 +387,10 @@ pub(crate) fn write_file(path: &Path, parts: &[&[u8]]) -> Result<()> {
 }
 
 fn write_parts(path: &Path, file: &mut File, parts: &[&[u8]]) -> Result<()> {
-    let failed = |error| Error::io("write", path, error);
     #[cfg(test)]
-    let mut written = 0;
-    for &part in parts {
-        #[cfg(test)]
-        let part = bad_disk::cut(path, file, written, part)?;
-        file.write_all(part).map_err(failed)?;
-        #[cfg(test)]
-        {
-            written += part.len();
-        }
-    }
-    file.sync_all().map_err(failed)
+    bad_disk::cut(path, file, 0, &parts.concat())?;
+    let written = parts.iter().try_for_each(|part| file.write_all(part)).and_then(|()| file.sync_all());
+    written.map_err(|error| Error::io("write", path, error))
 }
 
 /// Makes the names in a folder durable.

@@ -137,6 +137,7 @@ fn recording(arguments: RecordingArguments) -> Result<Recording, Failure> {
     Ok(Recording { file: arguments.file, raw, pairs: arguments.iq })
 }
 
+/// Refuses files for pictures whose names end as another kind of picture does.
 fn check_pictures(svg: Option<&Path>, png: Option<&Path>) -> Result<(), Failure> {
     check_picture("--svg", svg, "svg")?;
     check_picture("--png", png, "png")

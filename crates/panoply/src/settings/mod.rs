@@ -396,6 +396,10 @@ mod tests {
                 other => panic!("{text}: {other}"),
             }
         }
+        let error = parse("[devices]\nonly = [\"gpu9\"]\n").unwrap_err().to_string();
+        for api in crate::apis() {
+            assert!(error.contains(api.name()), "{}: {error}", api.name());
+        }
         let error = parse("limits = 3\n").unwrap_err().to_string();
         assert!(error.ends_with("expected a section, got 3"), "{error}");
         let error = parse("[devices]\nonly = [1, \"a\", 0.5, true, 2]\n").unwrap_err().to_string();

@@ -151,37 +151,11 @@ fn dims4(x: &Floats) -> Result<[usize; 4]> {
     x.shape().try_into().map_err(|_| Error::invalid("array: images", "four dimensions", rank))
 }
 
-/// Calls `visit` with the indices of input, weight and output of every product of a convolution.
-fn each_product(shape: &ConvShape, mut visit: impl FnMut([usize; 4], [usize; 4], [usize; 4])) {
-    let [rows, columns] = shape.output();
-    for batch in 0..shape.batch {
-        for filter in 0..shape.filters {
-            let group = filter / shape.group_filters();
-            for channel in 0..shape.group_channels() {
-                for tap in 0..shape.taps() {
-                    let (tap_row, tap_column) = (tap / shape.kernel[1], tap % shape.kernel[1]);
-                    for place in 0..rows * columns {
-                        let (row, column) = (place / columns, place % columns);
-                        let y = (row * shape.stride[0] + tap_row * shape.dilation[0]).checked_sub(shape.padding[0]);
-                        let x =
-                            (column * shape.stride[1] + tap_column * shape.dilation[1]).checked_sub(shape.padding[1]);
-                        let (Some(y), Some(x)) = (y, x) else { continue };
-                        if y < shape.input[0] && x < shape.input[1] {
-                            let input = [batch, group * shape.group_channels() + channel, y, x];
-                            visit(input, [filter, channel, tap_row, tap_column], [batch, filter, row, column]);
-                        }
-                    }
-                }
-            }
-        }
-    }
-}
-
 /// A convolution.
 pub(super) fn conv2d(x: &Floats, weights: &Floats, options: &ConvOptions) -> Result<ArrayD<f32>> {
     let shape = ConvShape::new(dims4(x)?, dims4(weights)?, options)?;
     let mut sums = ArrayD::zeros(IxDyn(&shape.output_dims()));
-    each_product(&shape, |input, weight, output| sums[&output[..]] += x[&input[..]] * weights[&weight[..]]);
+    shape.for_each_product(|at| sums[&at.output[..]] += x[&at.input[..]] * weights[&at.weight[..]]);
     Ok(sums)
 }
 
@@ -201,7 +175,7 @@ pub(super) fn conv_transpose2d(
         return Err(Error::invalid("array: images", expected, got));
     }
     let mut sums = ArrayD::zeros(IxDyn(&shape.input_dims()));
-    each_product(&shape, |input, weight, output| sums[&input[..]] += x[&output[..]] * weights[&weight[..]]);
+    shape.for_each_product(|at| sums[&at.input[..]] += x[&at.output[..]] * weights[&at.weight[..]]);
     Ok(sums)
 }
 

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use panoply_core::op::compute::Activation;
+use panoply_core::op::compute::{Activation, ConvShape};
 use panoply_core::{DType, f16};
 
 use super::driver::Recording;
@@ -85,35 +85,48 @@ fn numbers<'a>(address: Address, dims: [i64; 4]) -> &'a [f16] {
     unsafe { std::slice::from_raw_parts(address.0 as *const f16, count) }
 }
 
+/// The sizes of a problem.
+fn shape_of(problem: &ConvolutionProblem) -> ConvShape {
+    let [batch, channels, input @ ..] = problem.input.map(|size| size as usize);
+    let [filters, group_channels, kernel @ ..] = problem.weights.map(|size| size as usize);
+    let [[top, left], [bottom, right]] = problem.padding.map(|side| side.map(|zeros| zeros as usize));
+    ConvShape {
+        batch,
+        channels,
+        filters,
+        groups: channels / group_channels,
+        input,
+        kernel,
+        stride: problem.stride.map(|step| step as usize),
+        dilation: problem.dilation.map(|step| step as usize),
+        padding: [top, left, bottom, right],
+    }
+}
+
 fn convolve(problem: &ConvolutionProblem, tensors: &ConvolutionTensors) {
-    let [images, filters, height, width] = problem.output;
-    let [_, channels, in_height, in_width] = problem.input;
-    let [_, _, down, across] = problem.weights;
+    let count = problem.output.iter().product::<i64>() as usize;
     let (x, w) = (numbers(tensors.input, problem.input), numbers(tensors.weights, problem.weights));
-    let bias = tensors.bias.map(|bias| numbers(bias, [1, filters, 1, 1]));
-    let residual = tensors.residual.map(|residual| numbers(residual, problem.output));
-    let count = (images * filters * height * width) as usize;
+    let [filters, channels, kernel @ ..] = problem.weights;
+    let (bias, residual) = (
+        tensors.bias.map(|bias| numbers(bias, [1, filters, 1, 1])),
+        tensors.residual.map(|residual| numbers(residual, problem.output)),
+    );
+    let mut sums = vec![0.0_f32; count];
+    let place = |[outer, inner, row, column]: [usize; 4], [inners, rows, columns]: [i64; 3]| {
+        ((outer * rows as usize + row) * columns as usize + column) * inners as usize + inner
+    };
+    let [_, _, rows, columns] = problem.output;
+    shape_of(problem).for_each_product(|at| {
+        let input = x[place(at.input, [channels, problem.input[2], problem.input[3]])];
+        let weight = w[place(at.weight, [channels, kernel[0], kernel[1]])];
+        sums[place(at.output, [filters, rows, columns])] += input.to_f32() * weight.to_f32();
+    });
     // SAFETY: as in `numbers`; no other code reads or writes the result meanwhile.
     let y = unsafe { std::slice::from_raw_parts_mut(tensors.output.0 as *mut f16, count) };
-    for (index, result) in y.iter_mut().enumerate() {
-        let index = index as i64;
-        let (filter, pixel) = (index % filters, index / filters);
-        let (column, row, image) = (pixel % width, pixel / width % height, pixel / width / height);
-        let mut sum = 0.0_f32;
-        for tap in 0..down * across {
-            let (r, c) = (tap / across, tap % across);
-            let from_row = row * problem.stride[0] + r * problem.dilation[0] - problem.padding[0][0];
-            let from_column = column * problem.stride[1] + c * problem.dilation[1] - problem.padding[0][1];
-            if !(0..in_height).contains(&from_row) || !(0..in_width).contains(&from_column) {
-                continue;
-            }
-            let from = (((image * in_height + from_row) * in_width + from_column) * channels) as usize;
-            let factor = ((filter * down * across + tap) * channels) as usize;
-            let both = x[from..from + channels as usize].iter().zip(&w[factor..factor + channels as usize]);
-            sum += both.map(|(x, w)| x.to_f32() * w.to_f32()).sum::<f32>();
-        }
-        sum += residual.map_or(0.0, |residual| residual[index as usize].to_f32());
-        sum += bias.map_or(0.0, |bias| bias[filter as usize].to_f32());
+    for (index, (result, sum)) in y.iter_mut().zip(sums).enumerate() {
+        let residual = residual.map_or(0.0, |residual| residual[index].to_f32());
+        let bias = bias.map_or(0.0, |bias| bias[index % filters as usize].to_f32());
+        let sum = sum + residual + bias;
         let is_cut = problem.activation == Activation::Relu && sum < 0.0;
         *result = f16::from_f32(if is_cut { 0.0 } else { sum });
     }

@@ -3,6 +3,8 @@
 
 use std::ffi::{c_int, c_void};
 
+use panoply_core::op::compute::ConvShape;
+
 use crate::device::Handle;
 use crate::libraries::{answer, queue, read, write};
 
@@ -155,33 +157,30 @@ unsafe fn solutions(name: &str, most: usize, count: *mut usize, list: *mut Solut
     status
 }
 
-/// Calls `call` for every product of a convolution, with the element's indices in input, weights
-/// and output.
-fn each_product(convolution: &Convolution, [x, w, y]: [&Tensor; 3], call: &mut dyn FnMut([i64; 3])) {
-    let place =
-        |tensor: &Tensor, at: [i64; 4]| -> i64 { at.iter().zip(tensor.steps).map(|(at, step)| at * step).sum() };
-    let filters = y.sizes[1] / convolution.groups.max(1);
-    for at in 0..y.sizes.iter().product::<i64>() {
-        let [n, f] = [at / (y.sizes[1] * y.sizes[2] * y.sizes[3]), at / (y.sizes[2] * y.sizes[3]) % y.sizes[1]];
-        let pixel = [at / y.sizes[3] % y.sizes[2], at % y.sizes[3]];
-        for tap in 0..w.sizes[2] * w.sizes[3] {
-            let taps = [tap / w.sizes[3], tap % w.sizes[3]];
-            let from: [i64; 2] = std::array::from_fn(|axis| {
-                pixel[axis] * convolution.stride[axis] - convolution.padding[axis]
-                    + taps[axis] * convolution.dilation[axis]
-            });
-            if (0..2).any(|axis| !(0..x.sizes[2 + axis]).contains(&from[axis])) {
-                continue;
-            }
-            for c in 0..w.sizes[1] {
-                let channel = f / filters * w.sizes[1] + c;
-                call([
-                    place(x, [n, channel, from[0], from[1]]),
-                    place(w, [f, c, taps[0], taps[1]]),
-                    place(y, [n, f, pixel[0], pixel[1]]),
-                ]);
-            }
+impl Convolution {
+    /// The sizes of a convolution of these images and weights.
+    fn shape(&self, x: &Tensor, w: &Tensor) -> ConvShape {
+        let [batch, channels, input @ ..] = x.sizes.map(|size| size as usize);
+        let [filters, _, kernel @ ..] = w.sizes.map(|size| size as usize);
+        let [top, left] = self.padding.map(|zeros| zeros as usize);
+        ConvShape {
+            batch,
+            channels,
+            filters,
+            groups: self.groups.max(1) as usize,
+            input,
+            kernel,
+            stride: self.stride.map(|step| step as usize),
+            dilation: self.dilation.map(|step| step as usize),
+            padding: [top, left, top, left],
         }
+    }
+}
+
+impl Tensor {
+    /// The place of an element.
+    fn place(&self, at: [usize; 4]) -> i64 {
+        at.iter().zip(self.steps).map(|(at, step)| *at as i64 * step).sum()
     }
 }
 
@@ -213,7 +212,8 @@ unsafe fn convolve(
     let work = move || {
         let [x, w, y] = &described;
         let mut sums = vec![0.0_f64; room(&described[roles.sums])];
-        each_product(&convolution, [x, w, y], &mut |at| {
+        convolution.shape(x, w).for_each_product(|at| {
+            let at = [x.place(at.input), w.place(at.weight), y.place(at.output)];
             let factor = |which: usize| {
                 // SAFETY: the caller vouches for tensors of these sizes.
                 unsafe { read(described[which].dtype, places[which] as *const c_void, at[which]) }.0

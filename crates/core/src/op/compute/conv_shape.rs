@@ -152,6 +152,46 @@ impl ConvShape {
     pub fn weight_len(&self) -> usize {
         self.weight_dims().iter().product()
     }
+
+    /// Calls `visit` for every product of the convolution that reads the image; products with
+    /// padding are left out. For host code and test libraries whose speed does not matter. The
+    /// products of one output follow each other, channel by channel.
+    pub fn for_each_product(&self, mut visit: impl FnMut(ConvProduct)) {
+        let [rows, columns] = self.output();
+        for at in 0..self.output_len() {
+            let (column, row) = (at % columns, at / columns % rows);
+            let (filter, image) = (at / (columns * rows) % self.filters, at / (columns * rows * self.filters));
+            let first_channel = filter / self.group_filters() * self.group_channels();
+            for channel in 0..self.group_channels() {
+                for tap in 0..self.taps() {
+                    let taps = [tap / self.kernel[1], tap % self.kernel[1]];
+                    let read = |axis: usize, pixel: usize| {
+                        let padded = pixel * self.stride[axis] + taps[axis] * self.dilation[axis];
+                        padded.checked_sub(self.padding[axis]).filter(|position| *position < self.input[axis])
+                    };
+                    if let (Some(y), Some(x)) = (read(0, row), read(1, column)) {
+                        visit(ConvProduct {
+                            input: [image, first_channel + channel, y, x],
+                            weight: [filter, channel, taps[0], taps[1]],
+                            output: [image, filter, row, column],
+                        });
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// One product of a convolution: `output += input · weight`. Each index is that of an element in
+/// the dimensions that [`ConvShape::input_dims`] and the others tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConvProduct {
+    /// Image, channel, row and column.
+    pub input: [usize; 4],
+    /// Filter, channel of its group, row and column of the kernel.
+    pub weight: [usize; 4],
+    /// Image, filter, row and column.
+    pub output: [usize; 4],
 }
 
 /// The builder methods that set [`ConvOptions`].

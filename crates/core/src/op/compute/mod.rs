@@ -31,7 +31,7 @@ pub use super::list::ComputeOp;
 pub use activation::Activation;
 pub use attention::{Attention, AttentionShape};
 pub use color_convert::{ColorConvert, ColorFormat, ColorRange, ColorStandard};
-pub use conv_shape::{ConvOptions, ConvShape};
+pub use conv_shape::{ConvOptions, ConvProduct, ConvShape};
 pub use conv2d::Conv2d;
 pub use conv2d_backward::{Conv2dBackwardInput, Conv2dBackwardWeight};
 pub use gather::Gather;

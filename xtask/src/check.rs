@@ -10,6 +10,10 @@ use crate::rounds::LONG_TESTS;
 use crate::steps::{self, Outcome, Step};
 use crate::{loom, setup, tidy, valgrind};
 
+/// The features of the library that are checked together without any other: the smallest build,
+/// and the libraries without a backend.
+const FEATURES: [&str; 2] = ["cpu", "store,vector,signal,nn,ml"];
+
 /// The options of the command line.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Options {
@@ -41,6 +45,7 @@ pub fn command(workspace: &Workspace, options: &Options) -> Result<()> {
         Step { name: "setup", work: setup::step },
         Step { name: "format", work: format },
         Step { name: "clippy", work: clippy },
+        Step { name: "features", work: features },
         Step { name: "tidy", work: tidy::step },
         Step { name: "tests", work: if all { all_tests } else { tests } },
         Step { name: "doctests", work: doctests },
@@ -57,6 +62,16 @@ fn format(workspace: &Workspace) -> Result<Outcome> {
 
 fn clippy(workspace: &Workspace) -> Result<Outcome> {
     run(&mut workspace.cargo("clippy --workspace --all-targets -- -D warnings"))?;
+    Ok(Outcome::Passed)
+}
+
+/// Checks the library with few features, as programs choose them. The other steps build the
+/// workspace with all its features together, which hides what one feature lacks without the others.
+fn features(workspace: &Workspace) -> Result<Outcome> {
+    for features in FEATURES {
+        let arguments = format!("check --quiet -p panoply --no-default-features --features {features}");
+        run(&mut workspace.cargo(&arguments))?;
+    }
     Ok(Outcome::Passed)
 }
 

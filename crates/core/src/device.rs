@@ -163,6 +163,9 @@ impl Capabilities {
     /// The feature of devices that keep their clocks up while they wait for ops. Other GPUs answer
     /// the first ops after a pause more slowly.
     pub const KEEPS_CLOCKS: &str = "keeps-clocks";
+    /// The feature of devices that load a model's file and run the whole model as one op. They run
+    /// none of Panoply's own ops.
+    pub const WHOLE_MODELS: &str = "whole-models";
 
     /// Whether the device has the feature of this name.
     pub fn has(&self, feature: &str) -> bool {

@@ -8,19 +8,26 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use panoply_core::{Absence, Bytes, Object};
+use panoply_core::{Absence, Backend, Bytes, Capabilities, DeviceId, DeviceInfo, Object};
 use panoply_models::{Array, ElementType, Error, Outputs, Result};
-use panoply_onnxruntime::{LoadModel, ModelArray, ModelSource, RunModel};
+use panoply_onnxruntime::{LoadModel, ModelArray, ModelSource, OnnxRuntimeBackend, RunModel};
 use panoply_runtime::{RunOptions, Runtime};
 
-pub use panoply_onnxruntime::{ONNX_RUNTIME, is_onnxruntime};
+pub use panoply_onnxruntime::ONNX_RUNTIME;
 
-/// Whether the runtime has an ONNX Runtime device, or the reason why not.
+/// Whether a device runs whole models, as those of [`OnnxRuntimeModel`] are run.
+pub fn runs_whole_models(device: &DeviceInfo) -> bool {
+    device.capabilities.has(Capabilities::WHOLE_MODELS)
+}
+
+/// Whether the runtime has a device that runs whole models, or the reason why ONNX Runtime is not
+/// there.
 pub fn presence(runtime: &Runtime) -> std::result::Result<(), Absence> {
-    if runtime.devices().any(|device| is_onnxruntime(device.id.api)) {
+    if runtime.devices().any(runs_whole_models) {
         return Ok(());
     }
-    let report = runtime.backends().into_iter().find(|report| is_onnxruntime(report.api));
+    let backend = OnnxRuntimeBackend::from_environment();
+    let report = runtime.backends().into_iter().find(|report| report.api == backend.api());
     let unused = || Absence::NoDevice { reason: "the runtime was built without it".to_owned() };
     Err(report.and_then(|report| report.devices.err()).unwrap_or_else(unused))
 }
@@ -36,17 +43,33 @@ impl OnnxRuntimeModel {
     /// Loads a model from a file; weights beside the file are found. Fails with the reason if there
     /// is no ONNX Runtime device.
     pub fn load(runtime: impl Into<Arc<Runtime>>, path: impl AsRef<Path>) -> Result<OnnxRuntimeModel> {
-        OnnxRuntimeModel::of(runtime.into(), ModelSource::File(path.as_ref().to_owned()))
+        OnnxRuntimeModel::load_with(runtime, path, &RunOptions::default())
+    }
+
+    /// Like [`OnnxRuntimeModel::load`], with the caller's options. They may require a device, where
+    /// the model stays.
+    pub fn load_with(
+        runtime: impl Into<Arc<Runtime>>,
+        path: impl AsRef<Path>,
+        options: &RunOptions,
+    ) -> Result<OnnxRuntimeModel> {
+        OnnxRuntimeModel::of(runtime.into(), ModelSource::File(path.as_ref().to_owned()), options)
     }
 
     /// Loads a model that contains all its weights.
     pub fn from_bytes(runtime: impl Into<Arc<Runtime>>, bytes: &[u8]) -> Result<OnnxRuntimeModel> {
-        OnnxRuntimeModel::of(runtime.into(), ModelSource::Bytes(Bytes::from_vec(bytes.to_vec())))
+        let source = ModelSource::Bytes(Bytes::from_vec(bytes.to_vec()));
+        OnnxRuntimeModel::of(runtime.into(), source, &RunOptions::default())
     }
 
-    fn of(runtime: Arc<Runtime>, source: ModelSource) -> Result<OnnxRuntimeModel> {
-        let model = runtime.run(LoadModel { source }).wait()?;
+    fn of(runtime: Arc<Runtime>, source: ModelSource, options: &RunOptions) -> Result<OnnxRuntimeModel> {
+        let model = runtime.run_with(LoadModel { source }, options.clone()).wait()?;
         Ok(OnnxRuntimeModel { runtime, model })
+    }
+
+    /// The device that has loaded the model and runs it.
+    pub fn device(&self) -> DeviceId {
+        self.model.device()
     }
 
     /// Runs the model with named inputs, in any order.
@@ -66,7 +89,7 @@ impl OnnxRuntimeModel {
 
 impl std::fmt::Debug for OnnxRuntimeModel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "OnnxRuntimeModel({})", self.model.device())
+        write!(f, "OnnxRuntimeModel({})", self.device())
     }
 }
 

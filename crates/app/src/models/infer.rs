@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use anyhow::Context;
 use panoply::models::{Array, Dimension, Model, Outputs, Port, npy};
-use panoply::onnxruntime::{ONNX_RUNTIME, OnnxRuntimeModel, is_onnxruntime, presence};
+use panoply::onnxruntime::{OnnxRuntimeModel, presence, runs_whole_models};
 use panoply::serve::tasks;
 use panoply::{Absence, RunOptions, Runtime};
 use serde::Serialize;
@@ -18,7 +18,7 @@ use crate::configuration::models::{InferOptions, ModelInput};
 use crate::failure::Failure;
 use crate::partial::Partial;
 use crate::screen::{Screen, bytes_text, visible, wrapped};
-use crate::vectors::start;
+use crate::vectors::{device_of, start};
 
 /// The most tokens of a text that a model gets.
 const PIECES_MAX: usize = 512;
@@ -70,7 +70,8 @@ pub fn run(options: &InferOptions, screen: &mut Screen) -> Result<(), Failure> {
     }
     let runtime = start()?;
     let started = Instant::now();
-    if options.device.is_some_and(|device| is_onnxruntime(device.api)) {
+    let wanted = options.device.map(|device| device_of(device, &runtime)).transpose()?;
+    if wanted.is_some_and(runs_whole_models) {
         return on_onnxruntime(&runtime, options, None, screen);
     }
     let model = match load(&runtime, &options.model) {
@@ -156,13 +157,14 @@ fn on_onnxruntime(
         ));
     }
     let started = Instant::now();
-    let model = OnnxRuntimeModel::load(runtime, &options.model).map_err(anyhow::Error::new)?;
+    let model =
+        OnnxRuntimeModel::load_with(runtime, &options.model, &run_options(options)).map_err(anyhow::Error::new)?;
     let load_ms = ms(started);
     let (arrays, started) = (arrays(files)?, Instant::now());
     let outputs = model.infer(&borrowed(&arrays)).map_err(anyhow::Error::new)?;
     let infer_ms = Some(ms(started));
     write(&outputs, options)?;
-    let device = Some(ONNX_RUNTIME.to_string());
+    let device = Some(model.device().to_string());
     let devices = device.iter().cloned().collect();
     let refused = refused.map(ToString::to_string);
     let outputs = shown(&outputs);

@@ -22,8 +22,8 @@ mod update;
 use crate::configuration::vectors::{VectorsOption, VectorsOptions};
 use crate::failure::Failure;
 use crate::screen::Screen;
-pub use opening::start;
-use opening::{check_filter, device_of, expect_dimension, key_of, open, open_to_read, queries_from, queries_of};
+use opening::{check_filter, expect_dimension, key_of, open, open_to_read, queries_from, queries_of};
+pub use opening::{device_of, start};
 pub use residency::residency_on;
 pub use text::{counted, grouped, path_text};
 

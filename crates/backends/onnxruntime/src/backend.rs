@@ -17,11 +17,6 @@ pub const ONNX_RUNTIME: Api = Api::new("onnxruntime");
 /// The environment variable that names the library or its folder.
 pub const VARIABLE: &str = "PANOPLY_ONNXRUNTIME";
 
-/// Whether this is the API of [`OnnxRuntimeBackend`].
-pub fn is_onnxruntime(api: Api) -> bool {
-    api == ONNX_RUNTIME
-}
-
 /// The ONNX Runtime backend.
 pub struct OnnxRuntimeBackend {
     named: Option<PathBuf>,
@@ -78,7 +73,8 @@ impl Backend for OnnxRuntimeBackend {
         info.runs_on_cores = true;
         info.computes_in_submit = true;
         info.driver_version = Some(library.version().to_owned());
-        info.capabilities = Capabilities { domains: vec![Domain::Extension], features: Vec::new() };
+        let features = vec![Capabilities::WHOLE_MODELS.to_owned()];
+        info.capabilities = Capabilities { domains: vec![Domain::Extension], features };
         Ok(vec![info])
     }
 

@@ -21,5 +21,5 @@ mod library;
 mod ops;
 mod sys;
 
-pub use backend::{ONNX_RUNTIME, OnnxRuntimeBackend, VARIABLE, is_onnxruntime};
+pub use backend::{ONNX_RUNTIME, OnnxRuntimeBackend, VARIABLE};
 pub use ops::{LoadModel, ModelArray, ModelOutputs, ModelSource, RunModel};

@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use panoply_core::{Absence, Backend, Bytes, Error};
+use panoply_core::{Absence, Backend, Bytes, Capabilities, Error};
 use panoply_onnxruntime::{LoadModel, ModelArray, ModelSource, ONNX_RUNTIME, OnnxRuntimeBackend, RunModel};
 use panoply_runtime::Runtime;
 
@@ -29,6 +29,7 @@ fn runtime() -> Option<Runtime> {
     match backend.discover() {
         Ok(devices) => {
             println!("{}", devices[0].name);
+            assert!(devices[0].capabilities.has(Capabilities::WHOLE_MODELS));
             Some(Runtime::builder().backend(Arc::new(backend)).build().unwrap())
         }
         Err(absence) => {

@@ -183,7 +183,8 @@ impl Op {
     }
 
     /// Whether the op may run without a time limit. An op that answers through a sink may, and an
-    /// engine that has not ended it does not count as hung.
+    /// engine that has not ended it does not count as hung. An op that names state on its device (a
+    /// device object) and has no sink is an ordinary op.
     pub fn is_session(&self) -> bool {
         let mut has_sink = false;
         self.for_each_part(&mut |part| has_sink |= part.sink().is_some());

@@ -27,6 +27,45 @@ fn shapes_follow_from_stride_padding_and_dilation() {
 }
 
 #[test]
+fn every_product_of_an_image_is_visited_once() {
+    let options = ConvOptions { stride: [2, 3], padding: [2, 1, 0, 4], dilation: [3, 2], groups: 2 };
+    let shape = ConvShape::new([2, 4, 7, 9], [6, 2, 3, 2], &options).unwrap();
+    let mut visited = Vec::new();
+    shape.for_each_product(|at| visited.push((at.output, at.weight, at.input)));
+    let count = visited.len();
+    visited.sort_unstable();
+    visited.dedup();
+    assert_eq!(visited.len(), count, "a product was visited twice");
+    // Along one axis: (output, tap, position in the image), without those in the padding.
+    let axis = |axis: usize, outputs: usize| -> Vec<[usize; 3]> {
+        let (first, size) = (options.padding[axis], shape.input[axis]);
+        let taps = |output: usize| (0..shape.kernel[axis]).map(move |tap| (output, tap));
+        let padded = |(output, tap)| (output, tap, output * options.stride[axis] + tap * options.dilation[axis]);
+        let is_inside = |&(_, _, at): &(usize, usize, usize)| at >= first && at < first + size;
+        let inside = (0..outputs).flat_map(taps).map(padded).filter(is_inside);
+        inside.map(|(output, tap, at)| [output, tap, at - first]).collect()
+    };
+    // (2 + 7 + 0 - 7) / 2 + 1 rows, and (1 + 9 + 4 - 3) / 3 + 1 columns.
+    let (rows, columns) = (axis(0, 2), axis(1, 4));
+    let mut expected = Vec::new();
+    for (image, filter, channel) in (0..2).flat_map(|n| (0..6).flat_map(move |f| (0..2).map(move |c| (n, f, c)))) {
+        // The first three filters read the first two channels, the others the last two.
+        let read = if filter < 3 { channel } else { 2 + channel };
+        for ([row, down, y], [column, across, x]) in rows.iter().flat_map(|row| columns.iter().map(move |c| (*row, *c)))
+        {
+            let output = [image, filter, row, column];
+            expected.push((output, [filter, channel, down, across], [image, read, y, x]));
+        }
+    }
+    expected.sort_unstable();
+    assert_eq!(visited, expected);
+    // Row 0 reads the image with two of three taps and row 1 with all, columns 0 and 3 with one tap
+    // of two and the others with both.
+    assert_eq!((rows.len(), columns.len(), count), (5, 6, 2 * 6 * 2 * 5 * 6));
+    assert!(visited.iter().all(|(_, _, [_, _, y, x])| *y < 7 && *x < 9));
+}
+
+#[test]
 fn bad_convolutions_are_named() {
     let (input, weights) = (zeros(&[1, 4, 5, 5]), zeros(&[6, 4, 3, 3]));
     let op = || Conv2d::new(&input, &weights);

@@ -5,7 +5,7 @@ use super::modem::Constellation;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::op::{CostClass, Describe};
-use crate::part::{PartMut, PartRef};
+use crate::part::{PartMut, PartRef, Parts};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -22,6 +22,20 @@ pub enum AdaptTarget {
     /// Samples of this power at any angle (the constant-modulus algorithm): an equaliser that needs
     /// no carrier.
     Modulus(f64),
+}
+
+impl Parts for AdaptTarget {
+    fn visit(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
+        if let AdaptTarget::Signal(signal) = self {
+            signal.visit(visit);
+        }
+    }
+
+    fn visit_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
+        if let AdaptTarget::Signal(signal) = self {
+            signal.visit_mut(visit);
+        }
+    }
 }
 
 /// Filters lines of c64 along the last axis with weights that change after each sample:
@@ -99,21 +113,7 @@ impl Describe for Adapt {
         self.output_shapes().map(drop)
     }
 
-    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
-        visit((&self.input).into());
-        visit((&self.weights).into());
-        if let AdaptTarget::Signal(signal) = &self.target {
-            visit(signal.into());
-        }
-    }
-
-    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
-        visit((&mut self.input).into());
-        visit((&mut self.weights).into());
-        if let AdaptTarget::Signal(signal) = &mut self.target {
-            visit(signal.into());
-        }
-    }
+    crate::parts!(input, weights, target);
 
     fn work(&self) -> u64 {
         (self.input.elements() as u64).saturating_mul(self.weights.elements() as u64)

@@ -18,34 +18,11 @@ fn numbers(len: usize, seed: u64) -> Vec<f64> {
 
 /// Calls `visit(input index, weight index, output index)` for every product of the convolution.
 fn products(shape: &ConvShape, mut visit: impl FnMut(usize, usize, usize)) {
-    let [out_h, out_w] = shape.output();
-    let [in_h, in_w] = shape.input;
-    let (channels, filters) = (shape.group_channels(), shape.group_filters());
-    for n in 0..shape.batch {
-        for f in 0..shape.filters {
-            for c in 0..channels {
-                for y in 0..out_h {
-                    for x in 0..out_w {
-                        for ky in 0..shape.kernel[0] {
-                            for kx in 0..shape.kernel[1] {
-                                let iy = (y * shape.stride[0] + ky * shape.dilation[0]).wrapping_sub(shape.padding[0]);
-                                let ix = (x * shape.stride[1] + kx * shape.dilation[1]).wrapping_sub(shape.padding[1]);
-                                if iy >= in_h || ix >= in_w {
-                                    continue;
-                                }
-                                let channel = n * shape.channels + f / filters * channels + c;
-                                visit(
-                                    (channel * in_h + iy) * in_w + ix,
-                                    ((f * channels + c) * shape.kernel[0] + ky) * shape.kernel[1] + kx,
-                                    ((n * shape.filters + f) * out_h + y) * out_w + x,
-                                );
-                            }
-                        }
-                    }
-                }
-            }
-        }
-    }
+    let (input, weights, output) = (shape.input_dims(), shape.weight_dims(), shape.output_dims());
+    let place = |at: [usize; 4], dims: [usize; 4]| at.iter().zip(dims).fold(0, |place, (at, size)| place * size + at);
+    shape.for_each_product(|at| {
+        visit(place(at.input, input), place(at.weight, weights), place(at.output, output));
+    });
 }
 
 fn shapes() -> Vec<ConvShape> {

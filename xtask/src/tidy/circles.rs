@@ -6,22 +6,54 @@
 //! 2. An item counts for the file that defines it. A file that only re-exports it is not used, and
 //!    does not use the item's file.
 //! 3. Code that only tests compile does not count.
+//! 4. A file that names a macro of [`DISPATCHERS`] uses each module that it declares or imports
+//!    under a domain's name: the macro expands to paths into these modules, which the text of the
+//!    file does not have.
 
 use std::collections::{HashMap, HashSet};
 
 use super::report::Report;
 use super::source::Source;
-use super::uses::{Path, Uses};
+use super::uses::{Path, Uses, tokens};
 
 /// A larger circle fails.
 const FILES_MAX: usize = 8;
 
-/// Checks the crate in `folder`. `files` are the Rust files of the repository with their text.
-pub fn check(folder: &str, files: &[(String, String)], report: &mut Report) {
+/// The macros of the core crate that expand to paths into one module per domain.
+const DISPATCHERS: [&str; 3] = ["for_each_domain", "domain_modules", "by_domain"];
+
+/// The file that names every domain.
+const DOMAINS_FILE: &str = "crates/core/src/op/list.rs";
+
+/// The names of the domains' modules, from [`DOMAINS_FILE`]. It is a failure if there are none,
+/// because then no circle through a macro is found. `files` are the Rust files of the repository
+/// with their text.
+pub fn domains(files: &[(String, String)], report: &mut Report) -> Vec<String> {
+    let text = files.iter().find(|(name, _)| name == DOMAINS_FILE).map_or("", |(_, text)| text.as_str());
+    let domains = domains_in(text);
+    if domains.is_empty() {
+        report.fail("circle", DOMAINS_FILE, 0, "names no domain as `Name(Family) in module {`".to_owned());
+    }
+    domains
+}
+
+/// The modules of all blocks of the form `Name(Family) in module {`.
+fn domains_in(text: &str) -> Vec<String> {
+    let code = Source::scan(text).code;
+    let module = |tokens: &[&str]| match tokens {
+        [_, "(", _, ")", "in", module, "{"] => Some((*module).to_owned()),
+        _ => None,
+    };
+    tokens(&code).windows(7).filter_map(module).collect()
+}
+
+/// Checks the crate in `folder`. `files` are the Rust files of the repository with their text, and
+/// `domains` the names of the domains' modules.
+pub fn check(folder: &str, files: &[(String, String)], domains: &[String], report: &mut Report) {
     let source = format!("{folder}/src/");
     let own = files.iter().filter(|(name, _)| name.starts_with(&source));
     let own: Vec<(&str, &str)> = own.map(|(name, text)| (name.as_str(), text.as_str())).collect();
-    let circles = Crate::new(&source, &own).circles();
+    let circles = Crate::new(&source, &own, domains).circles();
     for circle in circles.iter().filter(|circle| circle.len() > FILES_MAX) {
         let names: Vec<&str> = circle.iter().filter_map(|name| name.strip_prefix(&source)).collect();
         let text = format!("{} files use each other, at most {FILES_MAX}: {}", circle.len(), names.join(", "));
@@ -37,11 +69,13 @@ struct Crate<'a> {
     uses: Vec<Uses>,
     /// The file of each module.
     file_of: HashMap<Vec<String>, usize>,
+    /// The names of the domains' modules.
+    domains: &'a [String],
 }
 
 impl<'a> Crate<'a> {
     /// `source` is the crate's `src/`, with which the names of all `files` begin.
-    fn new(source: &str, files: &[(&'a str, &str)]) -> Crate<'a> {
+    fn new(source: &str, files: &[(&'a str, &str)], domains: &'a [String]) -> Crate<'a> {
         let names: Vec<&str> = files.iter().map(|(name, _)| *name).collect();
         let modules: Vec<Vec<String>> = names.iter().map(|name| module_of(&name[source.len()..])).collect();
         let uses = files.iter().map(|(_, text)| Uses::read(&Source::scan(text).code)).collect();
@@ -52,7 +86,7 @@ impl<'a> Crate<'a> {
                 file_of.insert(module.clone(), file);
             }
         }
-        Crate { names, modules, uses, file_of }
+        Crate { names, modules, uses, file_of, domains }
     }
 
     /// The circles, with their files in the crate's order.
@@ -82,7 +116,7 @@ impl<'a> Crate<'a> {
                 paths.push(import.path.clone());
             }
         }
-        for path in &uses.paths {
+        for path in uses.paths.iter().chain(&self.dispatched(uses)) {
             // The first segment may be an imported module.
             let import = uses.imports.iter().find(|import| import.name == path.segments[0]);
             paths.push(match import {
@@ -98,6 +132,16 @@ impl<'a> Crate<'a> {
             .filter_map(|path| self.absolute(file, path))
             .filter_map(|path| self.item(&path, &mut HashSet::new()));
         items.filter(|used| *used != file).collect()
+    }
+
+    /// The paths to which the macros in a file expand. The names of the items behind the modules
+    /// are not known, so each path has a `*` in their place.
+    fn dispatched(&self, uses: &Uses) -> Vec<Path> {
+        if !DISPATCHERS.iter().any(|name| uses.words.contains_key(*name)) {
+            return Vec::new();
+        }
+        let all_of = |domain: &String| Path { inside: Vec::new(), segments: vec![domain.clone(), "*".to_owned()] };
+        self.domains.iter().map(all_of).collect()
     }
 
     /// A path from the crate's root; `None` if it leads to another crate.
@@ -186,7 +230,8 @@ mod tests {
     fn circles(files: &[(&str, &str)]) -> Vec<String> {
         let named: Vec<(String, &str)> = files.iter().map(|(name, text)| (format!("a/src/{name}"), *text)).collect();
         let files: Vec<(&str, &str)> = named.iter().map(|(name, text)| (name.as_str(), *text)).collect();
-        let circles = Crate::new("a/src/", &files).circles();
+        let domains = ["compute".to_owned(), "signal".to_owned()];
+        let circles = Crate::new("a/src/", &files, &domains).circles();
         let sorted = |circle: &Vec<&str>| {
             let mut circle = circle.clone();
             circle.sort_unstable();
@@ -246,6 +291,65 @@ mod tests {
     }
 
     #[test]
+    fn macros_over_the_domains_use_the_domains_modules() {
+        let cases = |child: &'static str, parent: &'static str| {
+            circles(&[
+                ("lib.rs", "mod cases;"),
+                ("cases/mod.rs", parent),
+                ("cases/compute/mod.rs", child),
+                ("cases/signal.rs", child),
+                ("cases/others.rs", child),
+                ("cases/case.rs", "pub struct Case;"),
+            ])
+        };
+        let (up, aside) = ("use super::Case;", "use super::case::Case;");
+        let declares = "mod case; mod compute; mod others; mod signal; pub struct Case;";
+        let each = "macro_rules! of_each { () => {} } pub struct Case; fn all() { core::for_each_domain!(of_each) }";
+        let some = "core::domain_modules! { Compute in compute; } pub struct Case;";
+        let by = "pub struct Case; fn run(op: &Op) { by_domain!(op => run(op), ()) }";
+        assert_eq!(cases(up, declares), [] as [&str; 0]);
+        for parent in [each, some, by] {
+            assert_eq!(cases(up, parent), ["cases/compute/mod.rs cases/mod.rs cases/signal.rs"], "{parent}");
+            assert_eq!(cases(aside, parent), [] as [&str; 0], "{parent}");
+        }
+        let in_tests = "pub struct Case; #[cfg(test)] mod tests { fn all() { core::for_each_domain!(of_each) } }";
+        assert_eq!(cases(up, in_tests), [] as [&str; 0]);
+    }
+
+    #[test]
+    fn macros_over_the_domains_use_imported_and_skip_inline_modules() {
+        let with = |text| {
+            circles(&[
+                ("lib.rs", "mod ops; mod dispatch;"),
+                ("ops/mod.rs", "pub mod compute;"),
+                ("ops/compute.rs", "use crate::dispatch::Context; pub fn run(context: Context) {}"),
+                ("dispatch.rs", text),
+            ])
+        };
+        let imported = "use crate::ops::compute; pub struct Context; fn run(op: &Op) { by_domain!(op => run(op), ()) }";
+        let inline = "mod compute {} pub struct Context; fn run(op: &Op) { by_domain!(op => run(op), ()) }";
+        assert_eq!(with(imported), ["dispatch.rs ops/compute.rs"]);
+        assert_eq!(with(inline), [] as [&str; 0]);
+    }
+
+    #[test]
+    fn the_domains_are_read_from_their_list() {
+        let list = "macro_rules! domains { ($($domain:ident($family:ident) in $module:ident { })*) => { } }\n\
+                    domains! {\n    /// Arithmetic.\n    Compute(ComputeOp) in compute {\n        Map(secret) => T, V;\n\
+                    }\n    Signal(SignalOp) in signal { }\n}";
+        assert_eq!(domains_in(list), ["compute", "signal"]);
+        let files = |name: &str, text: &str| [(name.to_owned(), text.to_owned())];
+        let failures = |files: &[(String, String)]| {
+            let mut report = Report::default();
+            domains(files, &mut report);
+            report.failures()
+        };
+        assert_eq!(failures(&files(DOMAINS_FILE, list)), 0);
+        assert_eq!(failures(&files(DOMAINS_FILE, "domains! {}")), 1);
+        assert_eq!(failures(&files("crates/core/src/lib.rs", list)), 1);
+    }
+
+    #[test]
     fn a_circle_of_too_many_files_fails() {
         let ring = |count: usize| -> Vec<(String, String)> {
             let file = |at: usize| {
@@ -256,8 +360,8 @@ mod tests {
         };
         let failures = |count: usize| {
             let mut report = Report::default();
-            check("crates/x", &ring(count), &mut report);
-            check("crates/y", &ring(count), &mut report);
+            check("crates/x", &ring(count), &[], &mut report);
+            check("crates/y", &ring(count), &[], &mut report);
             report.findings.into_iter().map(|finding| format!("{}: {}", finding.file, finding.text)).collect::<Vec<_>>()
         };
         assert_eq!(failures(FILES_MAX), [] as [&str; 0]);

@@ -103,8 +103,9 @@ fn examine(root: &Path) -> Result<Report> {
             sources.push((name.clone(), text));
         }
     }
+    let domains = circles::domains(&sources, &mut report);
     for folder in manifests.iter().filter_map(|manifest| manifest.file.strip_suffix("/Cargo.toml")) {
-        circles::check(folder, &sources, &mut report);
+        circles::check(folder, &sources, &domains, &mut report);
     }
     layers::check(&manifests, &mut report);
     type_names::check(&sources, &mut report);

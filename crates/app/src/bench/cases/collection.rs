@@ -4,7 +4,8 @@ use panoply::DType;
 use panoply::prelude::Metric;
 use panoply::vector::{Collection, Options, Schema, SearchOptions, Storage};
 
-use super::{Amount, BenchDevice, Case, Runner, Scale};
+use crate::bench::cases::case::{Amount, Case, Scale};
+use crate::bench::place::{BenchDevice, Runner};
 use crate::bench::random::Normals;
 use crate::vectors::residency_on;
 

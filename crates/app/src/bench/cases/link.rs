@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 
 use panoply::prelude::{Expr, Map, Tensor, Transfer};
 
-use super::{Amount, BenchDevice, Case, Runner, Scale};
+use crate::bench::cases::case::{Amount, Case, Scale};
+use crate::bench::place::{BenchDevice, Runner};
 
 /// Batches in flight in an overlapped stream.
 const STREAM_DEPTH: usize = 6;

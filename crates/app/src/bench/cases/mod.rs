@@ -1,12 +1,17 @@
-//! The cases that can be measured: one type for each kind of case, with its sizes as data. Each
-//! case has a name, an amount of work, the scale of device it is meant for, and a way to run.
+//! The cases that can be measured: one type for each kind of case, with its sizes as data.
+//!
+//! This file and the `mod.rs` of a domain are lists. A file of cases imports the trait [`Case`] and
+//! helpers from the files that define them, never from a list that names it.
 //!
 //! [`compute`], [`crypto`], [`signal`] and [`graph`] have the ops of these domains. `collection`
 //! has searches in a collection of vectors, `link` the copies between host and device, `pipeline`
 //! the cost of stages and the gain of overlapping, and `nn` training steps. Names are stable, so
 //! that results of different versions, machines and libraries can be joined on them.
 
+mod case;
 mod collection;
+#[cfg(test)]
+mod complete;
 mod compute;
 mod crypto;
 mod graph;
@@ -15,55 +20,11 @@ mod nn;
 mod pipeline;
 mod signal;
 
-use super::place::{BenchDevice, Runner};
-
-/// 1024 · 1024 elements.
-const MI: usize = 1 << 20;
+use self::case::MI;
+pub use self::case::{Amount, Case, Scale};
 
 /// The load that keeps a GPU busy until it is measured.
 pub const LOAD: &dyn Case = &compute::ScaleAddReluCase { elements: 16 * MI };
-
-/// One op with its sizes. Elements are f32 unless the case says otherwise; inputs are seeded random
-/// normals.
-pub trait Case {
-    /// The name, on which results are joined.
-    fn name(&self) -> String;
-
-    /// The amount of work in one run.
-    fn amount(&self) -> Amount;
-
-    /// The smallest kind of device that the case is meant for.
-    fn scale(&self) -> Scale;
-
-    /// Makes the inputs, in the device's own memory if it has any.
-    fn prepare(&self, place: &BenchDevice) -> panoply::Result<Runner>;
-}
-
-/// The amount of work in one run, in the unit of the case's rate.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Amount {
-    /// Floating-point additions and multiplications.
-    Flops(f64),
-    /// The fewest bytes that must be read and written.
-    Bytes(f64),
-    /// Queries answered.
-    Queries(f64),
-    /// No meaningful rate; only the time counts.
-    TimeOnly,
-}
-
-/// The smallest kind of device that a case is meant for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Scale {
-    /// A graphics API that runs on the CPU.
-    Small,
-    /// A few cores.
-    Medium,
-    /// A device with its own memory.
-    Large,
-    /// A device with its own memory, for inputs that take longer to make than to measure.
-    Huge,
-}
 
 /// Returns every case, in the order of measurement.
 pub fn all() -> impl Iterator<Item = &'static dyn Case> {
@@ -73,24 +34,6 @@ pub fn all() -> impl Iterator<Item = &'static dyn Case> {
     let ops = panoply::for_each_domain!(of_each);
     let others = [nn::CASES, collection::CASES, link::CASES, pipeline::CASES];
     ops.into_iter().chain(others).flatten().copied()
-}
-
-fn f32s(elements: usize) -> Amount {
-    Amount::Bytes(4.0 * elements as f64)
-}
-
-/// Formats a number of elements, in multiples of 1024 · 1024 if it is one.
-fn count_name(elements: usize) -> String {
-    if elements > 0 && elements.is_multiple_of(MI) { format!("{}Mi", elements / MI) } else { elements.to_string() }
-}
-
-/// The scale of a case with this many elements.
-fn scale_of(elements: usize) -> Scale {
-    match elements {
-        0..=MI => Scale::Small,
-        _ if elements <= 16 * MI => Scale::Medium,
-        _ => Scale::Large,
-    }
 }
 
 #[cfg(test)]

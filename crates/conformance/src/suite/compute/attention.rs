@@ -11,7 +11,8 @@ use panoply_core::op::compute::Attention;
 use panoply_core::{DType, Op, Tensor, Value};
 
 use crate::judge::Judge;
-use crate::suite::{Case, Tolerance};
+use crate::suite::case::Case;
+use crate::tolerance::Tolerance;
 use crate::values::{random_tensor, tensor_of, to_f64, whole_numbers};
 
 const DTYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];

@@ -8,7 +8,8 @@ use panoply_core::op::compute::{
 use panoply_core::op::graph::RunGraph;
 use panoply_core::{DType, Result, Tensor};
 
-use crate::suite::{Case, Tolerance};
+use crate::suite::case::Case;
+use crate::tolerance::Tolerance;
 use crate::values::{random_tensor, tensor_of, to_f64};
 
 const DTYPES: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::F64];

@@ -5,7 +5,8 @@ use panoply_core::op::compute::Gather;
 use panoply_core::{DType, Tensor};
 
 use super::transpose::odd_view;
-use crate::suite::{Case, Tolerance};
+use crate::suite::case::Case;
+use crate::tolerance::Tolerance;
 use crate::values::{Random, random_tensor};
 
 /// Input dimensions, index dimensions, axis.

@@ -8,7 +8,8 @@ use panoply_core::dtype::f16;
 use panoply_core::op::compute::{Kernel, KernelBuilder, KernelProgram, LaunchSize, ScalarType};
 use panoply_core::{DType, Result, Shape, Tensor};
 
-use crate::suite::{Case, Tolerance};
+use crate::suite::case::Case;
+use crate::tolerance::Tolerance;
 use crate::values::{random_tensor, whole_numbers};
 
 const THREADS: u32 = 64;

@@ -5,7 +5,8 @@ use panoply_core::DType;
 use panoply_core::op::compute::LayerNorm;
 
 use super::transpose::odd_view;
-use crate::suite::{Case, Tolerance};
+use crate::suite::case::Case;
+use crate::tolerance::Tolerance;
 use crate::values::{random_tensor, tensor_of};
 
 /// Dimensions, and the number of trailing axes to normalise.

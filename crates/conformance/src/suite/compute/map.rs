@@ -6,7 +6,8 @@ use panoply_core::op::compute::Map;
 use panoply_core::{DType, Tensor};
 
 use super::transpose::odd_view;
-use crate::suite::{Case, Tolerance};
+use crate::suite::case::Case;
+use crate::tolerance::Tolerance;
 use crate::values::{Random, random_tensor, tensor_of};
 
 /// Probably more than a block of any engine, and a prime.

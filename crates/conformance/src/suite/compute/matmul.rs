@@ -9,7 +9,8 @@
 use panoply_core::op::compute::{Activation, MatMul, Precision};
 use panoply_core::{DType, Tensor};
 
-use crate::suite::{Case, Tolerance};
+use crate::suite::case::Case;
+use crate::tolerance::Tolerance;
 use crate::values::{random_tensor, tensor_of};
 
 /// Rows, columns, inner dimension.

@@ -1,6 +1,6 @@
 //! The compute domain: arithmetic on tensors.
 
-use crate::suite::Case;
+use crate::suite::case::Case;
 
 mod attention;
 mod color_convert;

@@ -4,7 +4,8 @@
 use panoply_core::DType;
 use panoply_core::op::compute::{ImageLayout, Normalize};
 
-use crate::suite::{Case, Tolerance};
+use crate::suite::case::Case;
+use crate::tolerance::Tolerance;
 use crate::values::{random_tensor, tensor_of};
 
 const SHAPES: [&[usize]; 8] =

@@ -5,7 +5,8 @@ use panoply_core::op::compute::{Reduce, Reduction};
 use panoply_core::{DType, Describe, Tensor};
 
 use super::transpose::odd_view;
-use crate::suite::{Case, Tolerance};
+use crate::suite::case::Case;
+use crate::tolerance::Tolerance;
 use crate::values::{random_tensor, tensor_of};
 
 /// Dimensions, and the axes to reduce. `None` stands for all axes.

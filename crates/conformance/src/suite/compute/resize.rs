@@ -4,7 +4,8 @@
 use panoply_core::op::compute::{ImageLayout, Resize, ResizeMode};
 use panoply_core::{DType, Tensor};
 
-use crate::suite::{Case, Tolerance};
+use crate::suite::case::Case;
+use crate::tolerance::Tolerance;
 use crate::values::{random_tensor, tensor_of};
 
 /// Input dimensions, output height and width.

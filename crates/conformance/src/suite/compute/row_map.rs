@@ -5,7 +5,8 @@ use panoply_core::expr::Expr;
 use panoply_core::op::compute::{RowFunction, RowMap};
 use panoply_core::{DType, Tensor};
 
-use crate::suite::{Case, Tolerance};
+use crate::suite::case::Case;
+use crate::tolerance::Tolerance;
 use crate::values::{random_tensor, tensor_of};
 
 const FUNCTIONS: [RowFunction; 8] = [

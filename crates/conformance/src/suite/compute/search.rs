@@ -7,7 +7,8 @@
 use panoply_core::DType;
 use panoply_core::op::compute::{Metric, Search};
 
-use crate::suite::{Case, Tolerance};
+use crate::suite::case::Case;
+use crate::tolerance::Tolerance;
 use crate::values::{Random, random_tensor, tensor_of};
 
 const PAIRS: [(DType, DType); 7] = [

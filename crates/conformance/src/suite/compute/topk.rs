@@ -5,7 +5,8 @@ use panoply_core::op::compute::TopK;
 use panoply_core::{DType, Tensor};
 
 use super::transpose::odd_view;
-use crate::suite::{Case, Tolerance};
+use crate::suite::case::Case;
+use crate::tolerance::Tolerance;
 use crate::values::{random_tensor, tensor_of};
 
 /// Dimensions, axis and k.

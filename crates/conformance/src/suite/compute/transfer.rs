@@ -4,7 +4,8 @@ use panoply_core::DType;
 use panoply_core::op::compute::Transfer;
 
 use super::transpose::odd_view;
-use crate::suite::{Case, Tolerance};
+use crate::suite::case::Case;
+use crate::tolerance::Tolerance;
 use crate::values::random_tensor;
 
 pub(super) fn cases() -> Vec<Case> {

@@ -3,7 +3,8 @@
 use panoply_core::op::compute::Transpose;
 use panoply_core::{DType, Tensor};
 
-use crate::suite::{Case, Tolerance};
+use crate::suite::case::Case;
+use crate::tolerance::Tolerance;
 use crate::values::random_tensor;
 
 const SHAPES: [&[usize]; 8] = [&[], &[1], &[0, 3], &[7, 13], &[64, 64], &[33, 65], &[2, 3, 5, 7], &[1, 17, 1, 3]];

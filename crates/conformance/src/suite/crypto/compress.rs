@@ -4,10 +4,10 @@
 use panoply_core::op::crypto::{Compress, CryptoOp, Decompress, Format, Messages};
 use panoply_core::{Bytes, Op, Value};
 
-use super::{batches, random};
+use super::batches::{batches, random};
 use crate::judge::Judge;
 use crate::reference::crypto::{decompressed, stored};
-use crate::suite::Case;
+use crate::suite::case::Case;
 
 const LENS: [usize; 10] = [0, 1, 2, 13, 64, 255, 256, 1000, 4099, 70_001];
 const FORMATS: [Format; 5] = [Format::Deflate, Format::Zlib, Format::Gzip, Format::Lz4Block, Format::Lz4Frame];

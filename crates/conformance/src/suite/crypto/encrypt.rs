@@ -3,9 +3,9 @@
 use panoply_core::Bytes;
 use panoply_core::op::crypto::{CipherAlgorithm, CipherMode, Decrypt, Encrypt, Key, Messages};
 
-use super::{LENS, batches, random};
+use super::batches::{LENS, batches, random};
 use crate::judge::Judge;
-use crate::suite::Case;
+use crate::suite::case::Case;
 
 const MODES: [(CipherMode, &str); 3] =
     [(CipherMode::Cbc, "cbc"), (CipherMode::CbcUnpadded, "cbc-unpadded"), (CipherMode::Ctr, "ctr")];

@@ -4,9 +4,9 @@
 use panoply_core::Bytes;
 use panoply_core::op::crypto::{Hash, HashAlgorithm, Hkdf, Hmac, Key, Messages, Verify};
 
-use super::{LENS, batches, random};
+use super::batches::{LENS, batches, random};
 use crate::judge::Judge;
-use crate::suite::Case;
+use crate::suite::case::Case;
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();

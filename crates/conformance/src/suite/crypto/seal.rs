@@ -4,10 +4,10 @@
 use panoply_core::op::crypto::{AeadAlgorithm, Key, Messages, Nonces, Open, Seal, SealedMessages, TAG_BYTES};
 use panoply_core::{Bytes, Operation};
 
-use super::{LENS, batches, random};
+use super::batches::{LENS, batches, random};
 use crate::judge::Judge;
 use crate::reference::reference;
-use crate::suite::Case;
+use crate::suite::case::Case;
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();

@@ -9,7 +9,8 @@ use panoply_core::{DType, Result, Tensor};
 
 use crate::chains::{add_layernorm_gelu, attention, chain10, norm_rows, softmax_mask};
 use crate::random_graph::{RandomGraph, random_graph};
-use crate::suite::{Case, Tolerance};
+use crate::suite::case::Case;
+use crate::tolerance::Tolerance;
 use crate::values::random_tensor;
 
 /// Number of random graphs in every run of the suite.

@@ -10,7 +10,7 @@ use panoply_core::{Bytes, Operation, Tensor};
 
 use crate::judge::Judge;
 use crate::reference::reference;
-use crate::suite::Case;
+use crate::suite::case::Case;
 use crate::values::Random;
 
 pub(super) fn cases() -> Vec<Case> {

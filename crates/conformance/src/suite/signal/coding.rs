@@ -9,7 +9,7 @@ use panoply_core::{DType, Tensor};
 use super::fft::random_complex;
 use crate::judge::Judge;
 use crate::reference::reference;
-use crate::suite::Case;
+use crate::suite::case::Case;
 use crate::values::{Random, random_tensor};
 
 fn tensor<T: panoply_core::Element>(values: Vec<T>, dims: &[usize]) -> Tensor {

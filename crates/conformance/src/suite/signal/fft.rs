@@ -4,7 +4,8 @@
 use panoply_core::op::signal::{Fft, Ifft, half_spectrum_len};
 use panoply_core::{Complex64, DType, Tensor};
 
-use crate::suite::{Case, Tolerance};
+use crate::suite::case::Case;
+use crate::tolerance::Tolerance;
 use crate::values::{Random, random_tensor};
 
 const LENGTHS: [usize; 20] = [0, 1, 2, 3, 4, 5, 7, 8, 16, 30, 31, 97, 100, 128, 1000, 1009, 1024, 4095, 12_288, 65_536];

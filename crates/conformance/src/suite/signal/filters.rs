@@ -5,7 +5,8 @@ use panoply_core::op::signal::{Biquad, Convolve, Extent, Fir, Iir};
 use panoply_core::{DType, Tensor};
 
 use super::fft::random_complex;
-use crate::suite::{Case, Tolerance};
+use crate::suite::case::Case;
+use crate::tolerance::Tolerance;
 use crate::values::random_tensor;
 
 pub(super) fn cases() -> Vec<Case> {

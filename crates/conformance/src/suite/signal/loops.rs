@@ -6,7 +6,8 @@ use panoply_core::op::signal::{Adapt, AdaptTarget, Channelize, Constellation, Mi
 use panoply_core::{Complex64, DType, Tensor};
 
 use super::fft::random_complex;
-use crate::suite::{Case, Tolerance};
+use crate::suite::case::Case;
+use crate::tolerance::Tolerance;
 use crate::values::{Random, random_tensor};
 
 pub(super) fn cases() -> Vec<Case> {

@@ -1,6 +1,6 @@
 //! The signal domain: sampled signals, modems and codes.
 
-use crate::suite::Case;
+use crate::suite::case::Case;
 
 mod codes;
 mod coding;

@@ -5,7 +5,8 @@ use panoply_core::{Complex64, DType, Tensor};
 
 use super::fft::random_complex;
 use crate::judge::Judge;
-use crate::suite::{Case, Tolerance};
+use crate::suite::case::Case;
+use crate::tolerance::Tolerance;
 use crate::values::Random;
 
 pub(super) fn cases() -> Vec<Case> {

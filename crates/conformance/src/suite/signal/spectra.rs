@@ -5,7 +5,8 @@ use panoply_core::op::signal::{Dct, DctKind, Fft2, Frames, Hilbert, Istft, Power
 use panoply_core::{Complex64, DType, Tensor};
 
 use super::fft::{forward_tolerance, inverse_tolerance, random_complex};
-use crate::suite::{Case, Tolerance};
+use crate::suite::case::Case;
+use crate::tolerance::Tolerance;
 use crate::values::random_tensor;
 
 pub(super) fn cases() -> Vec<Case> {

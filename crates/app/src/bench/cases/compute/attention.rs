@@ -3,7 +3,8 @@
 use panoply::DType;
 use panoply::prelude::Attention;
 
-use super::{Amount, BenchDevice, Case, Runner, Scale};
+use crate::bench::cases::case::{Amount, Case, Scale};
+use crate::bench::place::{BenchDevice, Runner};
 
 /// Self-attention of a batch of sequences.
 pub struct AttentionCase {

@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 
 use panoply::prelude::{Expr, Map, Pending, Tensor};
 
-use super::{Amount, BenchDevice, Case, MI, Runner, Scale, count_name, f32s, scale_of};
+use crate::bench::cases::case::{Amount, Case, MI, Scale, count_name, f32s, scale_of};
+use crate::bench::place::{BenchDevice, Runner};
 
 /// Small ops in flight at once.
 const MANY_DEPTH: usize = 256;

@@ -3,7 +3,8 @@
 use panoply::DType;
 use panoply::prelude::{Conv2d, Resize};
 
-use super::{Amount, BenchDevice, Case, Runner, Scale};
+use crate::bench::cases::case::{Amount, Case, Scale};
+use crate::bench::place::{BenchDevice, Runner};
 
 /// A convolution with as many filters as channels, over square images that keep their size.
 #[derive(Clone, Copy)]

@@ -3,7 +3,8 @@
 use panoply::DType;
 use panoply::prelude::{Activation, MatMul, Precision};
 
-use super::{Amount, BenchDevice, Case, Runner, Scale};
+use crate::bench::cases::case::{Amount, Case, Scale};
+use crate::bench::place::{BenchDevice, Runner};
 
 /// The number format of a product's operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

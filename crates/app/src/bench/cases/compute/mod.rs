@@ -9,7 +9,7 @@ mod search;
 
 use panoply::DType;
 
-use super::{Amount, BenchDevice, Case, MI, Runner, Scale, count_name, f32s, scale_of};
+use crate::bench::cases::case::{Case, MI};
 use attention::AttentionCase;
 pub use elementwise::ScaleAddReluCase;
 use elementwise::{AddCase, AddsCase};

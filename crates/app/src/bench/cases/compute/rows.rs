@@ -2,7 +2,8 @@
 
 use panoply::prelude::{LayerNorm, Reduce, Scan, Softmax, Sort, TopK, Transpose};
 
-use super::{Amount, BenchDevice, Case, Runner, Scale, count_name, f32s, scale_of};
+use crate::bench::cases::case::{Amount, Case, Scale, count_name, f32s, scale_of};
+use crate::bench::place::{BenchDevice, Runner};
 
 /// The sum of a vector.
 pub struct SumCase {

@@ -3,7 +3,8 @@
 use panoply::DType;
 use panoply::prelude::{Metric, Search};
 
-use super::{Amount, BenchDevice, Case, Runner, Scale};
+use crate::bench::cases::case::{Amount, Case, Scale};
+use crate::bench::place::{BenchDevice, Runner};
 
 /// The `k` rows with the largest dot products, by exact search.
 #[derive(Clone, Copy)]

@@ -6,7 +6,9 @@ use std::sync::OnceLock;
 use panoply::Bytes;
 use panoply::crypto::{Compress, Decompress, Format, Messages};
 
-use super::{Amount, BenchDevice, Case, KI, MI, Runner, Scale};
+use super::batch::KI;
+use crate::bench::cases::case::{Amount, Case, MI, Scale};
+use crate::bench::place::{BenchDevice, Runner};
 use crate::bench::random::Normals;
 
 /// Length of the data if no file is named.

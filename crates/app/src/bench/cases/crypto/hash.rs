@@ -2,7 +2,9 @@
 
 use panoply::crypto::{Hash, HashAlgorithm};
 
-use super::{Amount, Batch, BenchDevice, Case, Runner, Scale};
+use super::batch::Batch;
+use crate::bench::cases::case::{Amount, Case, Scale};
+use crate::bench::place::{BenchDevice, Runner};
 
 /// Hashes of a batch of messages.
 pub struct HashCase {

@@ -1,26 +1,20 @@
 //! Cases of the crypto domain. Rates count the messages' bytes once.
 
+mod batch;
 mod compress;
 mod hash;
 mod seal;
 mod sign;
 
-use panoply::crypto::{AeadAlgorithm, Messages};
+use panoply::crypto::AeadAlgorithm;
 use panoply::op::crypto::{CipherMode, Format, HashAlgorithm};
-use panoply::{Bytes, Error};
 
-use super::{Amount, BenchDevice, Case, Runner, Scale};
+use crate::bench::cases::case::{Case, MI};
+use batch::{KI, LONG, MANY, SHORT, one};
 use compress::{CompressCase, DecompressCase, DecompressManyCase};
 use hash::HashCase;
 use seal::{CipherCase, OpenCase, SealCase};
 use sign::{Kind, SignCase, VerifyCase};
-
-const KI: usize = 1 << 10;
-const MI: usize = 1 << 20;
-const SHORT: Batch = Batch { count: 10_000, len: KI };
-const LONG: Batch = Batch { count: 1000, len: 16 * KI };
-/// Enough messages for a device with its own memory.
-const MANY: Batch = Batch { count: 65_536, len: 16 * KI };
 
 /// Every case of the domain.
 pub const CASES: &[&dyn Case] = &[
@@ -119,70 +113,15 @@ pub const CASES: &[&dyn Case] = &[
     &DecompressCase { name: "zstd3", format: Format::Zstd, level: 3, in_blocks: true },
 ];
 
-/// Messages of one length.
-#[derive(Clone, Copy)]
-pub struct Batch {
-    count: usize,
-    len: usize,
-}
-
-const fn one(len: usize) -> Batch {
-    Batch { count: 1, len }
-}
-
-impl Batch {
-    fn name(&self) -> String {
-        let len = match self.len {
-            len if len.is_multiple_of(MI) => format!("{}MiB", len / MI),
-            len if len.is_multiple_of(KI) => format!("{}KiB", len / KI),
-            len => format!("{len}B"),
-        };
-        if self.count == 1 { len } else { format!("{}x{len}", self.count) }
-    }
-
-    fn amount(&self) -> Amount {
-        Amount::Bytes((self.count * self.len) as f64)
-    }
-
-    /// The scale of a batch. The short set has the batches of the usual algorithms.
-    fn scale(&self, is_usual: bool) -> Scale {
-        match self.count {
-            count if count == MANY.count => Scale::Huge,
-            count if is_usual && count > 1 => Scale::Medium,
-            _ => Scale::Large,
-        }
-    }
-
-    /// Makes the messages: one message, or many in one buffer.
-    fn messages(&self) -> panoply::Result<Messages> {
-        let bytes = Bytes::from_vec(vec![3; self.count * self.len]);
-        if self.count == 1 { Ok(bytes.into()) } else { Messages::split(bytes, self.len) }
-    }
-
-    /// Makes `len_each` bytes for each message; they begin with the message's number, so that no
-    /// two are alike.
-    fn numbers(&self, len_each: usize) -> Bytes {
-        let mut numbers = vec![0; len_each * self.count];
-        for (number, bytes) in (0_u64..).zip(numbers.chunks_mut(len_each)) {
-            bytes[..8].copy_from_slice(&number.to_le_bytes());
-        }
-        Bytes::from_vec(numbers)
-    }
-}
-
-/// The error of a case that lacks something it needs.
-fn missing(what: &str) -> Error {
-    Error::Unsupported { op: "bench", reason: what.to_owned() }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
-    use panoply::Runtime;
     use panoply::testing::{Script, virtual_backend};
+    use panoply::{Error, Runtime};
 
     use super::*;
+    use crate::bench::place::BenchDevice;
 
     /// Verifying and decompressing are measured even on a device that neither signs nor compresses.
     #[test]

@@ -2,7 +2,9 @@
 
 use panoply::crypto::{AeadAlgorithm, CipherAlgorithm, CipherMode, Decrypt, Encrypt, Key, Nonces, Open, Seal};
 
-use super::{Amount, Batch, BenchDevice, Case, Runner, Scale};
+use super::batch::Batch;
+use crate::bench::cases::case::{Amount, Case, Scale};
+use crate::bench::place::{BenchDevice, Runner};
 
 /// Sealing of messages, with detached tags.
 pub struct SealCase {

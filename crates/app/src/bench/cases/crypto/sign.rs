@@ -1,8 +1,11 @@
 //! Cases of signatures over messages of 32 bytes.
 
+use panoply::Error;
 use panoply::crypto::{EcdsaEncoding, Key, KeyPair, RsaBits, RsaPadding, Sign, SignatureAlgorithm, Verify};
 
-use super::{Amount, Batch, BenchDevice, Case, Runner, Scale, missing};
+use super::batch::Batch;
+use crate::bench::cases::case::{Amount, Case, Scale};
+use crate::bench::place::{BenchDevice, Runner};
 
 /// The kind of signature.
 #[derive(Clone, Copy)]
@@ -102,4 +105,9 @@ impl Case for VerifyCase {
         let messages = sign.messages().clone();
         place.repeat(Verify::new(&public, messages, place.made(sign)?))
     }
+}
+
+/// The error of a case that lacks something it needs.
+fn missing(what: &str) -> Error {
+    Error::Unsupported { op: "bench", reason: what.to_owned() }
 }

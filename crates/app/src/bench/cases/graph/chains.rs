@@ -5,7 +5,8 @@ use panoply::prelude::RunGraph;
 use panoply::testing::chains;
 use panoply::{DType, Result};
 
-use super::{Amount, BenchDevice, Case, Runner, Scale, count_name, scale_of};
+use crate::bench::cases::case::{Amount, Case, Scale, count_name, scale_of};
+use crate::bench::place::{BenchDevice, Runner};
 
 /// Ten elementwise ops on two vectors.
 pub struct ChainCase {

@@ -4,7 +4,8 @@ use panoply::graph::Graph;
 use panoply::prelude::RunGraph;
 use panoply::{DType, Result};
 
-use super::{Amount, BenchDevice, Case, Runner, Scale};
+use crate::bench::cases::case::{Amount, Case, Scale};
+use crate::bench::place::{BenchDevice, Runner};
 
 const LAYERS: [usize; 4] = [784, 512, 256, 10];
 

@@ -3,7 +3,7 @@
 mod chains;
 mod mlp;
 
-use super::{Amount, BenchDevice, Case, MI, Runner, Scale, count_name, scale_of};
+use crate::bench::cases::case::{Case, MI};
 use chains::{Chain, ChainCase, RowsCase};
 use mlp::MlpCase;
 use panoply::DType;

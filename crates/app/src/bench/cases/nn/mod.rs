@@ -9,7 +9,8 @@ use panoply::nn::train::{Session, SessionOptions};
 use panoply::nn::{Layer, Mode, Net, Optimiser, Recording, Sequential, loss};
 use panoply::{DType, Error, Result, Tensor};
 
-use super::{Amount, BenchDevice, Case, Runner, Scale};
+use crate::bench::cases::case::{Amount, Case, Scale};
+use crate::bench::place::{BenchDevice, Runner};
 
 /// All cases of training.
 pub const CASES: &[&dyn Case] = &[

@@ -3,7 +3,8 @@
 use panoply::pipeline::{Pipeline, PipelineError};
 use panoply::prelude::{Error, Expr, Map, RunOptions, Tensor, Transfer};
 
-use super::{Amount, BenchDevice, Case, Runner, Scale};
+use crate::bench::cases::case::{Amount, Case, Scale};
+use crate::bench::place::{BenchDevice, Runner};
 
 /// All cases of pipelines.
 pub const CASES: &[&dyn Case] = &[

@@ -9,7 +9,9 @@ use panoply::signal::{
     TelemetryRate, Viterbi,
 };
 
-use super::{Amount, BenchDevice, Case, MI, Runner, Scale, noise};
+use super::noise::noise;
+use crate::bench::cases::case::{Amount, Case, MI, Scale};
+use crate::bench::place::{BenchDevice, Runner};
 
 /// Checksums of messages of one length.
 pub struct CrcCase {

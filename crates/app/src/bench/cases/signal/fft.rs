@@ -3,7 +3,8 @@
 use panoply::DType;
 use panoply::prelude::{Fft, Ifft};
 
-use super::{Amount, BenchDevice, Case, Runner, Scale, f32s, scale_of};
+use crate::bench::cases::case::{Amount, Case, Scale, f32s, scale_of};
+use crate::bench::place::{BenchDevice, Runner};
 
 /// The spectra of complex signals, one per line.
 pub struct FftCase {

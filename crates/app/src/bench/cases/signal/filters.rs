@@ -3,7 +3,8 @@
 use panoply::DType;
 use panoply::signal::{Band, Convolve, Fir, Iir, Prototype, recursive};
 
-use super::{Amount, BenchDevice, Case, Runner, Scale, count_name, f32s, scale_of};
+use crate::bench::cases::case::{Amount, Case, Scale, count_name, f32s, scale_of};
+use crate::bench::place::{BenchDevice, Runner};
 
 /// One long signal through a FIR filter with real taps.
 pub struct FirCase {

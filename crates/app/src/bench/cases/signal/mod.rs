@@ -4,8 +4,9 @@ mod codes;
 mod fft;
 mod filters;
 mod modem;
+mod noise;
 
-use super::{Amount, BenchDevice, Case, MI, Runner, Scale, count_name, f32s, scale_of};
+use crate::bench::cases::case::{Case, MI};
 use codes::{ConvolutionalCase, CrcCase, ErasureCase, LdpcCase, RsDecodeCase, RsEncodeCase, ViterbiCase};
 use fft::{FftCase, IfftCase, RealFftCase};
 use filters::{CorrelateCase, FirCase, IirCase};
@@ -89,13 +90,3 @@ pub const CASES: &[&dyn Case] = &[
     &LdpcCase { words: 16 },
     &LdpcCase { words: 65_536 },
 ];
-
-/// Generates pseudo-random bytes from a fixed seed.
-fn noise(count: usize) -> Vec<u8> {
-    let mut state = 7_u64;
-    let mut next = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 41) as u8
-    };
-    (0..count).map(|_| next()).collect()
-}

@@ -4,7 +4,9 @@ use panoply::DType;
 use panoply::prelude::Tensor;
 use panoply::signal::{Constellation, Demodulate, Modulate};
 
-use super::{Amount, BenchDevice, Case, MI, Runner, Scale, count_name, noise};
+use super::noise::noise;
+use crate::bench::cases::case::{Amount, Case, MI, Scale, count_name};
+use crate::bench::place::{BenchDevice, Runner};
 
 /// The task of a modem case.
 pub enum ModemTask {

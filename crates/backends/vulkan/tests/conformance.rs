@@ -1,11 +1,6 @@
-//! The Vulkan backend against the reference: every case of the suite on the devices of this
-//! machine.
-//!
-//! Hardware runs every case. A software driver, which takes a second to compile a kernel, runs
-//! every n-th case if there is no hardware; a second software driver with other limits runs fewer.
-//! `PANOPLY_VULKAN_CASES=all` runs all cases on every device, `PANOPLY_VULKAN_CASES=matmul/` the
-//! cases whose names contain `matmul/`, and `PANOPLY_CASES=matmul/` those whose names begin with
-//! it.
+//! The Vulkan backend against the reference: the shared suite ([`panoply_wgsl_gpu_testing::suite`])
+//! on the devices of this machine and on a second software driver with other limits, and a sample
+//! of it under Vulkan's validation layers. `PANOPLY_VULKAN_CASES` selects its cases.
 
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
@@ -13,25 +8,27 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use panoply_conformance::{
-    Case, Seeds, Summary, cases, check_backend, devices, discovered, print_op_names, wrong_domains,
-};
-use panoply_core::{Backend, DeviceInfo, DeviceKind};
+use panoply_conformance::{Case, cases, check_backend, print_op_names, wrong_domains};
+use panoply_core::Backend;
 use panoply_vulkan::VulkanBackend;
 use panoply_vulkan::backend::Messages;
 use panoply_vulkan::quirks::{Copies, TransferWays, WAYS};
+use panoply_wgsl_gpu_testing::suite::Suite;
 
 /// A software driver runs every n-th case. The second software driver, and the run with validation
 /// layers, have an n of their own.
 const SAMPLE: usize = 11;
 const SMALL_SAMPLE: usize = 83;
-/// Engines that share the cases of one device.
-const ENGINES: usize = 2;
 /// The place of SwiftShader's driver, which comes with Chromium.
 const SWIFTSHADER: &[&str] =
     &["/usr/lib/chromium/vk_swiftshader_icd.json", "/usr/lib/chromium-browser/vk_swiftshader_icd.json"];
 /// Tells a test that it runs on the second driver.
 const SECOND: &str = "PANOPLY_VULKAN_SECOND_DRIVER";
+
+fn with_suite(check: impl FnOnce(Suite<'_>)) {
+    let sample = if std::env::var_os(SECOND).is_some() { SMALL_SAMPLE } else { SAMPLE };
+    check(Suite { backend: &VulkanBackend::new(), sample, cases_variable: "PANOPLY_VULKAN_CASES" });
+}
 
 /// For scripts that check the ops side by side.
 #[test]
@@ -41,28 +38,7 @@ fn list_of_ops() {
 
 #[test]
 fn every_claimed_case_on_every_gpu() {
-    let backend = VulkanBackend::new();
-    let devices = discovered(&backend);
-    let chosen = CaseSelection::by_environment();
-    let has_hardware = devices.iter().any(|device| device.kind != DeviceKind::SoftwareGpu);
-    let step = if std::env::var_os(SECOND).is_some() { SMALL_SAMPLE } else { SAMPLE };
-    for device in &devices {
-        let is_software = device.kind == DeviceKind::SoftwareGpu;
-        if is_software && has_hardware && !chosen.on_software {
-            println!("skipped: {} {}: there is hardware", device.id, device.name);
-            continue;
-        }
-        let cases = chosen.cases(if is_software { step } else { 1 });
-        assert!(!cases.is_empty(), "no case has that name");
-        let Summary { passed, failed, unsupported } = check(&backend, device, &cases);
-        println!("{} {}: {passed} passed, {} unsupported", device.id, device.name, unsupported.len());
-        for (name, reason) in &unsupported {
-            println!("  unsupported: {name}: {reason}");
-        }
-        assert!(failed.is_empty(), "{}: {} failed: {failed:#?}", device.id, failed.len());
-        assert_eq!(passed + unsupported.len(), cases.len(), "{}: not all cases ran", device.id);
-        assert!(passed > 0 || chosen.all, "{}: nothing ran", device.id);
-    }
+    with_suite(|suite| suite.check_cases());
 }
 
 /// A driver with other limits than Mesa's: no f16, subgroups of four, workgroups of 256.
@@ -108,73 +84,14 @@ fn validation_layers_are_silent() {
     }
 }
 
-/// Devices do not claim all element types.
 #[test]
 fn suite_graphs_on_the_first_device() {
-    let backend = VulkanBackend::new();
-    let Some(device) = devices(&backend).into_iter().next() else { return };
-    let seeds = Seeds::or_asked(16, 16);
-    let summary = panoply_conformance::check_suite_graphs(&backend, &device, seeds).unwrap();
-    println!("{} {}: {} passed, {} unsupported", device.id, device.name, summary.passed, summary.unsupported.len());
-    assert!(summary.failed.is_empty(), "PANOPLY_SEED={}: {summary}", seeds.first);
-    assert!((summary.passed + summary.unsupported.len()) as u64 > seeds.count, "not all graphs ran");
-    assert!(summary.passed > summary.unsupported.len(), "{:?}", summary.unsupported);
+    with_suite(|suite| suite.check_suite_graphs());
 }
 
-/// Each structure has kernels of its own, which a software driver compiles in a second each, so the
-/// graphs share a few structures. `PANOPLY_GRAPHS=n` runs n different structures and
-/// `PANOPLY_SEED=s` starts at another seed. With `PANOPLY_DEVICE=required` a missing GPU is a
-/// failure.
 #[test]
 fn random_graphs_on_the_first_device() {
-    let backend = VulkanBackend::new();
-    let Some(device) = devices(&backend).into_iter().next() else { return };
-    let seeds = Seeds::or_asked(120, 12);
-    let summary = panoply_conformance::check_graphs(&backend, &device, seeds).unwrap();
-    assert!(summary.failed.is_empty(), "PANOPLY_SEED={}: {summary}", seeds.first);
-    assert_eq!(summary.passed as u64 + summary.unsupported.len() as u64, seeds.count);
-    assert!(summary.passed > 0, "{:?}", summary.unsupported);
-}
-
-/// The chosen cases.
-struct CaseSelection {
-    /// Whether all cases are run, and not a sample.
-    all: bool,
-    /// Whether software drivers run cases even if there is hardware.
-    on_software: bool,
-    part: String,
-    prefix: String,
-}
-
-impl CaseSelection {
-    fn by_environment() -> CaseSelection {
-        let variable = |name: &str| std::env::var(name).ok();
-        let (part, prefix) = (variable("PANOPLY_VULKAN_CASES"), variable("PANOPLY_CASES"));
-        let (on_software, all) = (part.is_some(), part.is_some() || prefix.is_some());
-        let part = part.filter(|part| part != "all").unwrap_or_default();
-        CaseSelection { all, on_software, part, prefix: prefix.unwrap_or_default() }
-    }
-
-    fn cases(&self, step: usize) -> Vec<Case> {
-        let step = if self.all { 1 } else { step };
-        let wanted = |case: &Case| case.name.contains(&self.part) && case.name.starts_with(&self.prefix);
-        cases().into_iter().filter(wanted).step_by(step).collect()
-    }
-}
-
-/// Runs the cases on a few engines at once, and sums up their results.
-fn check(backend: &VulkanBackend, device: &DeviceInfo, cases: &[Case]) -> Summary {
-    let shares: Vec<Vec<Case>> =
-        (0..ENGINES).map(|share| cases.iter().skip(share).step_by(ENGINES).cloned().collect()).collect();
-    let summaries: Vec<Summary> = std::thread::scope(|scope| {
-        let run = |share: &'_ Vec<Case>| check_backend(backend, device, share).unwrap();
-        let workers: Vec<_> = shares.iter().map(|share| scope.spawn(move || run(share))).collect();
-        workers.into_iter().map(|worker| worker.join().unwrap()).collect()
-    });
-    let passed = summaries.iter().map(|summary| summary.passed).sum();
-    let failed = summaries.iter().flat_map(|summary| summary.failed.clone()).collect();
-    let unsupported = summaries.into_iter().flat_map(|summary| summary.unsupported).collect();
-    Summary { passed, failed, unsupported }
+    with_suite(|suite| suite.check_random_graphs());
 }
 
 /// Random ops of every kind. `PANOPLY_OPS=n` runs n of them and `PANOPLY_SEED=s` starts at another

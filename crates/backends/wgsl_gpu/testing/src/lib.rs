@@ -1,10 +1,13 @@
-//! Tests of the engine that every backend over `panoply_wgsl_gpu` runs on its own devices: faults,
-//! kernel forms that the suite does not reach, joined maps, and tensors in pieces.
+//! Tests that every backend over `panoply_wgsl_gpu` runs on its own devices: the conformance suite,
+//! callers' kernels, faults, kernel forms that the suite does not reach, joined maps, tensors in
+//! pieces, and transfers.
 //!
 //! A backend has this crate as a dev-dependency, implements [`TestBackend`] for its backend and
 //! [`Losable`] for its driver, and calls [`driver_tests!`] in a module of its unit tests. If the
 //! machine has no device, the tests print that they are skipped. The tests see a backend through
-//! `dyn` alone, so they are compiled once.
+//! `dyn` alone, so they are compiled once. The tests of a backend's public face ([`suite`],
+//! [`kernel`]) and of its ways of transferring bytes ([`transfer_ways`]) have arguments of their
+//! own, so the backend has a test that calls each.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 #![allow(missing_docs)] // Most functions are tests, and their names say what they check.
 
@@ -12,11 +15,14 @@ pub mod caches;
 pub mod fault;
 pub mod form;
 pub mod joined;
+pub mod kernel;
 mod list;
 pub mod piece;
 pub mod piece_claim;
 pub mod piece_image;
+pub mod suite;
 pub mod transfer;
+pub mod transfer_ways;
 
 pub use list::unlisted;
 

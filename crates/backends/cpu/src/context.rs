@@ -4,25 +4,17 @@
 use std::any::Any;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use panoply_core::buffer::HOST_ALIGN_BYTES;
-use panoply_core::op::HostStates;
-use panoply_core::{CryptoProvider, DType, Element, Error, HostBufferMut, Result, Shape, Tensor, Value};
-use panoply_cpu_crypto::State;
+use panoply_core::{CryptoProvider, DType, DeviceId, Element, Error, HostBufferMut, Result, Shape, Tensor, Value};
 use panoply_graph::Order;
 
-use crate::attention::Scratch;
-use crate::conv::ConvWorkspace;
-use crate::gemm::Workspace;
-use crate::map::PlanCache;
 use crate::memory::{HostMemory, Pages};
-use crate::ops::signal;
 use crate::simd::Simd;
 use crate::states::States;
 use crate::team::Team;
 use crate::transpose::{StridedView, copy_strided_at};
-use crate::weights::Weights;
 
 /// Owned by the engine, lent to one op at a time.
 pub(crate) struct Context {
@@ -32,26 +24,12 @@ pub(crate) struct Context {
     pub(crate) simd: Simd,
     /// Memory for outputs.
     pub(crate) memory: HostMemory,
-    /// Compiled expressions.
-    pub(crate) map_plans: PlanCache,
-    /// Attention tiles of each thread.
-    pub(crate) attention: Vec<Mutex<Scratch>>,
-    /// Panels and packed weights of convolutions.
-    pub(crate) conv: ConvWorkspace,
-    /// Workspaces of compression.
-    pub(crate) crypto: State,
     /// The code that may process keys.
     pub(crate) provider: CryptoProvider,
-    /// Pack buffers of matrix products.
-    pub(crate) gemm: Workspace,
+    /// The device on which ops may leave objects. Only the engine's own context has it.
+    pub(crate) own_device: Option<DeviceId>,
     /// The ops' own state.
     pub(crate) states: States,
-    /// The state of ops from outside the list. Only the engine's own context has it.
-    pub(crate) host_states: Option<HostStates>,
-    /// The state of the signal domain.
-    pub(crate) signal: signal::State,
-    /// Packed weights of graphs.
-    pub(crate) weights: Weights,
     /// Memory for the outputs of a graph's steps, while a graph runs.
     pub(crate) arena: Option<Arena>,
     /// The memory order of the output's axes, while a graph step runs that prescribes one: the
@@ -60,39 +38,21 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// Drops the states whose last handles are gone.
+    /// Drops the objects whose last handles are gone.
     pub(crate) fn collect(&mut self) {
-        self.signal.collect();
-        self.host_states.iter_mut().for_each(HostStates::collect);
+        self.states.collect();
     }
 
-    /// Resets the graph state after a step that failed without a result: the next op gets its own
-    /// memory and axis order.
+    /// Resets what a graph has set for its steps, also after a step that panicked: the next op gets
+    /// its own memory and axis order.
     pub(crate) fn leave_graph(&mut self) {
         self.arena = None;
         self.order = None;
-        self.weights.end();
     }
 
     /// A context over a team and memory.
     pub(crate) fn new(team: Team, simd: Simd, memory: HostMemory, provider: CryptoProvider) -> Context {
-        Context {
-            team,
-            simd,
-            memory,
-            map_plans: PlanCache::default(),
-            attention: Vec::new(),
-            conv: ConvWorkspace::new(),
-            crypto: State::new(simd == Simd::Avx512 && provider == CryptoProvider::Fastest),
-            provider,
-            gemm: Workspace::new(),
-            states: States::default(),
-            host_states: None,
-            signal: signal::State::new(simd),
-            weights: Weights::default(),
-            arena: None,
-            order: None,
-        }
+        Context { team, simd, memory, provider, own_device: None, states: States::default(), arena: None, order: None }
     }
 
     /// An output to be written in full; its contents are arbitrary until then.

@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use panoply_core::op::HostStates;
 use panoply_core::{DeviceInfo, Engine, FinishedOp, Health, Item, MemoryStats, Op};
 
 use crate::context::Context;
@@ -21,8 +20,7 @@ pub(crate) struct CpuEngine {
 impl CpuEngine {
     /// Creates an engine with a context.
     pub(crate) fn new(info: DeviceInfo, mut context: Context, sensors: Sensors) -> CpuEngine {
-        context.signal.keep_streams(info.id);
-        context.host_states = Some(HostStates::new(info.id));
+        context.own_device = Some(info.id);
         CpuEngine { info, context, members: Members::default(), finished: Vec::new(), sensors }
     }
 
@@ -70,9 +68,9 @@ impl Engine for CpuEngine {
 
     fn memory(&mut self) -> MemoryStats {
         let mut sum = self.context.memory.stats();
-        let mut workspace_bytes = self.context.signal.bytes();
+        let mut workspace_bytes = self.context.states.bytes();
         self.members.for_each_context(|context| {
-            workspace_bytes += context.signal.bytes();
+            workspace_bytes += context.states.bytes();
             let own = context.memory.stats();
             sum.lent_bytes += own.lent_bytes;
             sum.cached_bytes += own.cached_bytes;

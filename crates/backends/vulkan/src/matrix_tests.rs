@@ -100,7 +100,7 @@ fn every_tile_gives_the_same_product() {
             eprintln!("skipped: {tile:?} is too large for this device");
             continue;
         }
-        engine.context().tuning = Tuning::fixed(number);
+        *engine.context().tuning() = Tuning::fixed(number);
         agree(&mut engine, &format!("{tile:?}"), MatMul::new(&a, &b));
         assert!(wide_tiles(&mut engine).contains(tile), "{tile:?} was not used");
     }
@@ -112,7 +112,7 @@ fn every_tile_gives_the_same_product() {
 fn tiles_that_are_put_early_give_the_same() {
     let Some(mut engine) = engine() else { return };
     let early = WIDE_TILES.iter().position(|tile| tile.early).unwrap();
-    engine.context().tuning = Tuning::fixed(early);
+    *engine.context().tuning() = Tuning::fixed(early);
     let numbers = |dims: &[usize], seed| random_tensor(DType::F16, dims, seed);
     agree(&mut engine, "a product", MatMul::new(&numbers(&[8, 40, 40], 1), &numbers(&[8, 40, 48], 2)));
     if engine.context().profile.is_software {

@@ -36,8 +36,8 @@ fn way(ways: TransferWays) -> TransferWay {
 
 #[test]
 fn every_kind_of_memory_brings_the_right_bytes() {
-    let ways = KINDS.map(|kind| way(TransferWays { up: kind, down: kind, in_place: false, ..WAYS }));
-    transfer_ways::every_way_brings_the_right_bytes(&ways);
+    let ways = KINDS.map(|kind| TransferWays { up: kind, down: kind, in_place: false, ..WAYS });
+    transfer_ways::every_way_brings_the_right_bytes(ways.into_iter().map(way));
 }
 
 /// Copies beside the kernels keep their order, on a lane of their own whether or not the device has
@@ -132,5 +132,5 @@ fn transfer_rate() {
     let queues = [Copies::Inline, Copies::Beside].into_iter();
     let kinds = queues.flat_map(|copies| KINDS.map(|kind| TransferWays { up: kind, down: kind, copies, ..plain }));
     let spreads = spreads().map(|transfers| TransferWays { up: Memory::Imported, transfers, ..plain });
-    transfer_ways::print_rates(&kinds.chain(spreads).map(way).collect::<Vec<_>>());
+    transfer_ways::print_rates(kinds.chain(spreads).map(way));
 }

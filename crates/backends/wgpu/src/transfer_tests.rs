@@ -20,7 +20,7 @@ fn kinds() -> impl Iterator<Item = TransferWays> {
 
 #[test]
 fn every_kind_of_memory_brings_the_right_bytes() {
-    transfer_ways::every_way_brings_the_right_bytes(&kinds().map(way).collect::<Vec<_>>());
+    transfer_ways::every_way_brings_the_right_bytes(kinds().map(way));
 }
 
 /// `units-wgpu transfer_rate --ignored --nocapture` prints GB/s up and down for each kind of
@@ -30,5 +30,5 @@ fn every_kind_of_memory_brings_the_right_bytes() {
 #[ignore = "a measurement, which takes a minute on a GPU and gigabytes of memory"]
 fn transfer_rate() {
     let spreads = spreads().map(|transfers| TransferWays { transfers, ..WAYS });
-    transfer_ways::print_rates(&kinds().chain(spreads).map(way).collect::<Vec<_>>());
+    transfer_ways::print_rates(kinds().chain(spreads).map(way));
 }

@@ -5,7 +5,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use panoply_core::{Buffer, DType, DeviceId, Error, HostBuffer, Result, Shape, Tensor};
-use panoply_graph::Plans;
 use panoply_kernels::cache::Cache;
 use panoply_kernels::wgsl::{Kernel, MoveKernel, WORKGROUP_SIZE, carrier_dtype};
 
@@ -22,7 +21,6 @@ use crate::readback::{Download, Readback};
 use crate::recorder::Recorder;
 use crate::ring::{FilledChunk, LARGE_BYTES_MIN, Ring};
 use crate::states::States;
-use crate::tuning::Tuning;
 use crate::windows;
 
 /// When the uploads of one submission exceed this, they are submitted at once, so that their chunks
@@ -41,12 +39,10 @@ pub struct Context<D: Driver> {
     pub memory: DeviceMemory<D>,
     /// Compiled kernels.
     pub pipelines: Pipelines<D>,
-    /// The tiles that were measured to be fastest.
-    pub tuning: Tuning,
+    /// The user's cache, in which ops store measurements; without it they repeat them.
+    pub(crate) cache: Option<Arc<Cache>>,
     /// The ops' own state.
     pub(crate) states: States,
-    /// Compiled graphs.
-    pub(crate) plans: Plans,
     recorder: Recorder<D>,
     belt: StagingBelt<D>,
     ring: Option<Ring<D>>,
@@ -75,9 +71,8 @@ impl<D: Driver> Context<D> {
             belt: StagingBelt::new(&driver),
             ring: None,
             readback: Readback::new(&driver),
+            cache,
             states: States::default(),
-            plans: Plans::default(),
-            tuning: Tuning::read(cache.as_ref(), |what| profile.cache_name(what)),
             downloads: Vec::new(),
             uploaded_bytes: 0,
             moved_bytes: 0,

@@ -237,7 +237,7 @@ fn every_kernel_of_the_suite_is_valid_and_becomes_spirv() {
         let (warm, cache, pool_bytes_max) = (Arc::<GrowingSet>::default(), None, None);
         let mut engine = GpuEngine::new(driver, Opening { info, profile, warm, cache, pool_bytes_max });
         // Tiles are not measured here, as they are on hardware.
-        engine.context().tuning = crate::tuning::Tuning::fixed(0);
+        *engine.context().tuning() = crate::tuning::Tuning::fixed(0);
         let mut ran = 0;
         for case in cases() {
             if ops::support(&engine.context().profile, &case.op).is_err() {

@@ -8,6 +8,9 @@ use panoply_core::Result;
 use panoply_kernels::cache::Cache;
 use panoply_kernels::wgsl::{Tile, WideTile};
 
+use crate::context::Context;
+use crate::driver::Driver;
+
 /// The tiles that are tried for large products, the most likely first.
 pub const LARGE_TILES: [Tile; 4] = [
     Tile { rows: 2, columns: 2, double: false, unrolled: true },
@@ -139,6 +142,14 @@ impl Tuning {
     /// Keeps and stores a measured tile for matrix units.
     pub fn keep_wide(&mut self, number: usize) {
         self.wide.keep(number);
+    }
+}
+
+impl<D: Driver> Context<D> {
+    /// The tuned choices for the device, read from the user's cache on first use.
+    pub fn tuning(&mut self) -> &mut Tuning {
+        let Context { states, cache, profile, .. } = self;
+        states.get_or(|| Tuning::read(cache.as_ref(), |what| profile.cache_name(what)))
     }
 }
 

@@ -2,19 +2,18 @@
 //! that depend on the data, dispatches on the element type, and writes into an output of the
 //! context.
 
+use panoply_core::op::HostStates;
 use panoply_core::op::compute::ComputeOp;
 use panoply_core::{DeviceInfo, Domain, Op, Result, Support, Value};
 
 use crate::context::Context;
+use crate::states::OpState;
 
 pub(crate) mod compute;
 mod crypto;
 pub(crate) mod graph;
 #[cfg(feature = "signal")]
-pub(crate) mod signal;
-#[cfg(not(feature = "signal"))]
-#[path = "no_signal.rs"]
-pub(crate) mod signal;
+mod signal;
 pub(crate) mod together;
 
 // All ops of these domains are supported, except kernels without a closure.
@@ -25,6 +24,13 @@ panoply_core::domain_modules! {
     Compute in compute;
     Crypto in crypto;
     Graph in graph;
+}
+
+/// The state of ops from outside the list.
+impl OpState for HostStates {
+    fn collect(&mut self) {
+        HostStates::collect(self);
+    }
 }
 
 /// The domains that a node runs. Ops outside the list run if they bring their code.
@@ -66,6 +72,7 @@ pub(crate) fn run(op: &Op, context: &mut Context) -> Result<Value> {
 /// Runs an op from outside the list by its own code.
 fn run_own_code(op: &Op, context: &mut Context) -> Result<Value> {
     let unknown = || Support::unknown(op).refusal(op);
-    let (Op::Extension(extension), Some(states)) = (op, &mut context.host_states) else { return Err(unknown()) };
+    let (Op::Extension(extension), Some(device)) = (op, context.own_device) else { return Err(unknown()) };
+    let states = context.states.get_or(|| HostStates::new(device));
     extension.run_on_host(&context.team, states).unwrap_or_else(|| Err(unknown()))
 }

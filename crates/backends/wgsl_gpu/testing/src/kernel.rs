@@ -3,9 +3,7 @@
 
 use panoply_conformance::{discovered, run_one};
 use panoply_core::op::compute::{Kernel, KernelBuilder, LaunchSize, ScalarType};
-use panoply_core::{
-    Backend, DType, Engine, Error, ErrorKind, OpenOptions, Operation, Result, Shape, Support, Tensor,
-};
+use panoply_core::{Backend, DType, Engine, Error, ErrorKind, OpenOptions, Operation, Result, Shape, Support, Tensor};
 
 const ELEMENTS: usize = 100;
 const DOUBLE: &str = "@compute @workgroup_size(BLOCK_X)
@@ -37,11 +35,7 @@ const FAULTY: [FaultyKernel<'_>; 6] = [
     },
     FaultyKernel { source: DOUBLE, entry: "g", message: "g" },
     FaultyKernel { source: "@compute @workgroup_size(1)\nfn f() {\n  x[0] = 1.0;\n}", entry: "f", message: "x" },
-    FaultyKernel {
-        source: "var<private> y: f32;\n@compute @workgroup_size(1) fn f() {}",
-        entry: "f",
-        message: "y",
-    },
+    FaultyKernel { source: "var<private> y: f32;\n@compute @workgroup_size(1) fn f() {}", entry: "f", message: "y" },
     FaultyKernel {
         source: "@compute @workgroup_size(65536)\nfn f() { y[0] = 1.0; }",
         entry: "f",

@@ -99,7 +99,7 @@ impl<D: Losable> TestEngine for GpuEngine<D> {
     }
 
     fn tune(&mut self, tuning: Tuning) {
-        self.context().tuning = tuning;
+        *self.context().tuning() = tuning;
     }
 
     fn compile(&mut self, text: &str, buffers: (usize, usize)) -> Result<()> {

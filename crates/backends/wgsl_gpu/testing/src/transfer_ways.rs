@@ -39,7 +39,7 @@ pub fn spreads() -> impl Iterator<Item = Transfers> {
 }
 
 /// Small, odd and large tensors come back whole in each of these ways.
-pub fn every_way_brings_the_right_bytes(ways: &[TransferWay]) {
+pub fn every_way_brings_the_right_bytes(ways: impl IntoIterator<Item = TransferWay>) {
     for way in ways {
         let Some(mut engine) = engine(&*way.backend) else { return };
         for count in [300, 300_001, (70 << 20) + 3] {
@@ -52,7 +52,7 @@ pub fn every_way_brings_the_right_bytes(ways: &[TransferWay]) {
 
 /// Prints GB/s up and down for each of these ways. `PANOPLY_TRANSFER_MIB=64` takes one size instead
 /// of 256 MiB and 1 GiB.
-pub fn print_rates(ways: &[TransferWay]) {
+pub fn print_rates(ways: impl IntoIterator<Item = TransferWay>) {
     let asked = std::env::var("PANOPLY_TRANSFER_MIB").ok().and_then(|text| text.parse::<usize>().ok());
     let sizes = asked.map_or(vec![256, 1024], |mib| vec![mib]);
     for way in ways {

@@ -1,14 +1,22 @@
 //! Attention: maps tensors to heads with a constant row stride. Views whose last dimension is
 //! contiguous are read in place.
 
+use std::sync::Mutex;
+
 use panoply_core::op::compute::{Attention, AttentionShape};
 use panoply_core::{DType, Element, Error, Result, Tensor, Value, bf16, f16};
 
-use crate::attention::{AttentionElement, Failure, Heads, Mask, MaskHeads, Problem, attention};
+use crate::attention::{AttentionElement, Failure, Heads, Mask, MaskHeads, Problem, Scratch, attention};
 use crate::context::Context;
 use crate::gemm::OutOfMemory;
 use crate::ops::compute::transpose::copy_view;
 use crate::scratch;
+use crate::states::OpState;
+
+/// Buffers of each thread.
+type Buffers = Vec<Mutex<Scratch>>;
+
+impl OpState for Buffers {}
 
 pub(crate) fn run(op: &Attention, context: &mut Context) -> Result<Value> {
     match op.q.dtype() {
@@ -47,12 +55,11 @@ fn attend<T: AttentionElement + Element>(op: &Attention, context: &mut Context) 
         is_causal: op.is_causal,
     };
     let mut output = context.output::<T>(output_shape)?;
-    attention(&context.team, context.simd, &mut context.attention, &problem, &mut output).map_err(|failure| {
-        match failure {
-            Failure::Outside => Error::invalid("attention", "operands inside their buffers", "a view outside"),
-            Failure::OutOfMemory(OutOfMemory { asked_bytes }) => {
-                Error::OutOfMemory { place: "the host".to_owned(), asked: asked_bytes as u64, free: 0, largest: 0 }
-            }
+    let buffers = context.states.get::<Buffers>();
+    attention(&context.team, context.simd, buffers, &problem, &mut output).map_err(|failure| match failure {
+        Failure::Outside => Error::invalid("attention", "operands inside their buffers", "a view outside"),
+        Failure::OutOfMemory(OutOfMemory { asked_bytes }) => {
+            Error::OutOfMemory { place: "the host".to_owned(), asked: asked_bytes as u64, free: 0, largest: 0 }
         }
     })?;
     output.into_tensor().map(Value::Tensor)

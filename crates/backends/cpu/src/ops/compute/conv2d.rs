@@ -14,13 +14,16 @@ use crate::conv::{
     backward_weight, forward_kept,
 };
 use crate::gemm::Accumulator;
-use crate::map::RangedMap;
+use crate::map::{PlanCache, RangedMap};
 use crate::simd::Simd;
+use crate::states::OpState;
 use crate::team::Team;
-use crate::weights::Filters;
+use crate::weights::{Filters, Weights};
 
 /// Maximum number of channels that are read in place even if they are not contiguous.
 const SCATTERED_CHANNELS_MAX: usize = 4;
+
+impl OpState for ConvWorkspace {}
 
 pub(crate) fn run(op: &Conv2d, context: &mut Context) -> Result<Value> {
     let op = &*with_products(op)?;
@@ -38,7 +41,7 @@ pub(crate) fn run(op: &Conv2d, context: &mut Context) -> Result<Value> {
 pub(crate) fn run_with(op: &Conv2d, tail: &Tail, context: &mut Context) -> Result<Value> {
     let op = &*with_products(op)?;
     let inputs = std::iter::once(DType::F32).chain(tail.more.iter().map(Tensor::dtype));
-    let plan = context.map_plans.get(&tail.program, inputs, context.simd)?;
+    let plan = context.states.get::<PlanCache>().get(&tail.program, inputs, context.simd)?;
     let ordered = is_channels_last(context);
     let shape = if ordered { lying_last(op)? } else { op.output_shape()? };
     let behind = RangedMap::new(&plan, Some(size_of::<f32>()), &tail.more, shape)?;
@@ -173,7 +176,8 @@ where
     let is_plain = op.activation == Activation::None && behind.is_none();
     let epilogue = Epilogue { bias: bias.as_deref(), activate: if is_plain { None } else { Some(&activate) } };
     let filters = constant_filters(&op.weights, &op.conv_shape()?);
-    let Context { team, simd, conv, weights: kept, .. } = context;
+    let Context { team, simd, states, .. } = context;
+    let (kept, conv) = states.pair::<Weights, ConvWorkspace>();
     let kept = filters.and_then(|filters| kept.filters(filters));
     forward(Engine { simd: *simd, team, conv }, &weights, kept, &epilogue, &mut output);
     output.into_tensor().map(Value::Tensor)
@@ -191,7 +195,8 @@ fn input_gradient<S: Element + ConvElement>(op: &Conv2dBackwardInput, context: &
     let gradient = context.contiguous::<S>(&op.gradient)?;
     let weights = context.contiguous::<S>(&op.weights)?;
     let mut output = context.output::<S>(op.output_shape()?)?;
-    let Context { team, simd, conv, .. } = context;
+    let Context { team, simd, states, .. } = context;
+    let conv = states.get::<ConvWorkspace>();
     backward_input(*simd, team, conv, &shape, (&gradient, &weights), &mut output);
     output.into_tensor().map(Value::Tensor)
 }
@@ -201,7 +206,8 @@ fn weight_gradient<S: Element + ConvElement>(op: &Conv2dBackwardWeight, context:
     let input = context.contiguous::<S>(&op.input)?;
     let gradient = context.contiguous::<S>(&op.gradient)?;
     let mut output = context.output::<S>(op.output_shape()?)?;
-    let Context { team, simd, conv, .. } = context;
+    let Context { team, simd, states, .. } = context;
+    let conv = states.get::<ConvWorkspace>();
     backward_weight(*simd, team, conv, &shape, (&input, &gradient), &mut output);
     output.into_tensor().map(Value::Tensor)
 }

@@ -7,9 +7,12 @@ use panoply_core::op::compute::{Activation, MatMul, MatMulShape};
 use panoply_core::{Complex64, DType, Element, Error, Result, Shape, Tensor, Value, bf16, f16};
 
 use crate::context::Context;
-use crate::gemm::{Accumulator, BatchItem, Bias, Epilogue, Gemm, Isa, MatRef, OutOfMemory, Output, Product};
+use crate::gemm::{Accumulator, BatchItem, Bias, Epilogue, Gemm, Isa, MatRef, OutOfMemory, Output, Product, Workspace};
 use crate::ops::compute::transpose::copy_view;
-use crate::weights::Matrix;
+use crate::states::OpState;
+use crate::weights::{Matrix, Weights};
+
+impl OpState for Workspace {}
 
 pub(crate) fn run(op: &MatMul, context: &mut Context) -> Result<Value> {
     match op.a.dtype() {
@@ -56,9 +59,9 @@ fn product<S: Element, T: Product<R>, D: Element, R: Output<Acc = T::Acc>>(
     let mut output = context.output::<D>(output_shape)?;
     let parts = MatMulOperands { shape, a, b, c, beta: scale(op.beta), epilogue };
     let for_one_row = parts.shape.m == 1 && parts.shape.batch.elements() == 1;
-    let right = parts.b.as_one_matrix(for_one_row).and_then(|matrix| context.weights.right(matrix));
-    let mut gemm =
-        Gemm::new(&context.team, &mut context.gemm).with_isa(Isa::at_level(context.simd)).with_packed_right(right);
+    let (weights, workspace) = context.states.pair::<Weights, Workspace>();
+    let right = parts.b.as_one_matrix(for_one_row).and_then(|matrix| weights.right(matrix));
+    let mut gemm = Gemm::new(&context.team, workspace).with_isa(Isa::at_level(context.simd)).with_packed_right(right);
     parts.multiply::<S, T, D>(&mut gemm, bytemuck::cast_slice_mut(&mut output))?;
     output.into_tensor().map(Value::Tensor)
 }

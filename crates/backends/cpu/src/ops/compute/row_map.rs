@@ -6,6 +6,7 @@ use panoply_core::op::compute::RowMap;
 use panoply_core::{DType, Result, Tensor, Value};
 
 use crate::context::Context;
+use crate::map::PlanCache;
 use crate::row_map::RowPass;
 
 pub(crate) fn run(op: &RowMap, context: &mut Context) -> Result<Value> {
@@ -21,8 +22,8 @@ pub(crate) fn run(op: &RowMap, context: &mut Context) -> Result<Value> {
             widened_after(op.after_program()?, row, &after_inputs().collect::<Vec<_>>(), output_dtype)?,
         ),
     };
-    let before = context.map_plans.get(&before, inputs(), context.simd)?;
-    let after = context.map_plans.get(&after, after_inputs(), context.simd)?;
+    let before = context.states.get::<PlanCache>().get(&before, inputs(), context.simd)?;
+    let after = context.states.get::<PlanCache>().get(&after, after_inputs(), context.simd)?;
     let (rows, shape) = (op.rows_shape()?, op.output_shape()?);
     let mut output = context.output_bytes(output_dtype, shape)?;
     let pass = RowPass {

@@ -15,6 +15,8 @@ use crate::health::available_bytes;
 use crate::memory::Pages;
 use crate::ops::compute::conv2d;
 use crate::ops::compute::search::contiguous;
+use crate::states::OpState;
+use crate::weights::Weights;
 
 /// An arena of at most this size is kept for the next graph.
 const ARENA_BYTES_MAX: usize = 256 << 20;
@@ -48,6 +50,10 @@ struct Graphs {
     arena: Option<Arena>,
 }
 
+impl OpState for Graphs {}
+
+impl OpState for Weights {}
+
 /// Whether the node has enough memory for the graph; it runs every op.
 pub(crate) fn supports(op: &RunGraph, device: &DeviceInfo) -> Support {
     panoply_graph::fits(op, &GRAPH_TARGET.facts, device)
@@ -57,6 +63,7 @@ pub(super) fn run(op: &RunGraph, context: &mut Context) -> Result<Value> {
     context.with_state(|graphs: &mut Graphs, context| {
         let ran = catch_unwind(AssertUnwindSafe(|| run_with(graphs, op, context)));
         context.leave_graph();
+        context.states.get::<Weights>().end();
         ran.unwrap_or_else(|panic| {
             // A plan may be half changed.
             *graphs = Graphs::default();
@@ -66,7 +73,7 @@ pub(super) fn run(op: &RunGraph, context: &mut Context) -> Result<Value> {
 }
 
 fn run_with(graphs: &mut Graphs, op: &RunGraph, context: &mut Context) -> Result<Value> {
-    context.weights.begin(op.graph());
+    context.states.get::<Weights>().begin(op.graph());
     let Graphs { plans, arena } = graphs;
     let ready = plans.get(op, &GRAPH_TARGET.facts, &mut Steps { context, arena })?;
     let ran = panoply_graph::run(ready, op, &mut Steps { context, arena });
@@ -104,7 +111,7 @@ impl Executor for Steps<'_> {
     }
 
     fn constant(&mut self, tensor: &Tensor) -> Result<Tensor> {
-        self.context.weights.note(tensor);
+        self.context.states.get::<Weights>().note(tensor);
         Ok(tensor.clone())
     }
 

@@ -4,9 +4,16 @@ use panoply_core::op::signal::{Fft, Ifft};
 use panoply_core::{DType, Result, Shape, Tensor, Value};
 
 use crate::context::Context;
-use crate::fft::Pair;
+use crate::fft::{FftWorkspace, Pair};
 use crate::ops::compute::search::contiguous;
 use crate::ops::compute::transpose::copy_view;
+use crate::states::OpState;
+
+impl OpState for FftWorkspace {
+    fn bytes(&self) -> usize {
+        FftWorkspace::bytes(self)
+    }
+}
 
 pub(crate) fn run(op: &Fft, context: &mut Context) -> Result<Value> {
     let len = op.input.shape()[op.axis];
@@ -15,8 +22,13 @@ pub(crate) fn run(op: &Fft, context: &mut Context) -> Result<Value> {
             let mut output = context.output::<f64>(shape)?;
             let (input, spectra) = (input.as_slice::<f64>()?, bytemuck::cast_slice_mut::<f64, Pair>(&mut output));
             match op.pairs {
-                true => context.signal.fft.forward_wide(&context.team, len, bytemuck::cast_slice(input), spectra)?,
-                false => context.signal.fft.forward_real_wide(&context.team, len, input, spectra)?,
+                true => context.states.get::<FftWorkspace>().forward_wide(
+                    &context.team,
+                    len,
+                    bytemuck::cast_slice(input),
+                    spectra,
+                )?,
+                false => context.states.get::<FftWorkspace>().forward_real_wide(&context.team, len, input, spectra)?,
             }
             output.into_tensor()
         });
@@ -24,8 +36,10 @@ pub(crate) fn run(op: &Fft, context: &mut Context) -> Result<Value> {
     along_axis(&op.input, op.axis, op.output_shape()?, context, |input, shape, context| {
         let mut output = context.output(shape)?;
         match input.dtype() {
-            DType::F32 => context.signal.fft.forward_real(&context.team, len, input.as_slice()?, &mut output)?,
-            _ => context.signal.fft.forward(&context.team, len, input.as_slice()?, &mut output)?,
+            DType::F32 => {
+                context.states.get::<FftWorkspace>().forward_real(&context.team, len, input.as_slice()?, &mut output)?
+            }
+            _ => context.states.get::<FftWorkspace>().forward(&context.team, len, input.as_slice()?, &mut output)?,
         }
         output.into_tensor()
     })
@@ -38,10 +52,12 @@ pub(crate) fn run_inverse(op: &Ifft, context: &mut Context) -> Result<Value> {
             let mut output = context.output::<f64>(shape)?;
             let spectra = bytemuck::cast_slice::<f64, Pair>(input.as_slice()?);
             match op.real_len {
-                Some(len) => context.signal.fft.inverse_real_wide(&context.team, len, spectra, &mut output)?,
+                Some(len) => {
+                    context.states.get::<FftWorkspace>().inverse_real_wide(&context.team, len, spectra, &mut output)?
+                }
                 None => {
                     let signals = bytemuck::cast_slice_mut(&mut output);
-                    context.signal.fft.inverse_wide(&context.team, len, spectra, signals)?;
+                    context.states.get::<FftWorkspace>().inverse_wide(&context.team, len, spectra, signals)?;
                 }
             }
             output.into_tensor()
@@ -50,12 +66,12 @@ pub(crate) fn run_inverse(op: &Ifft, context: &mut Context) -> Result<Value> {
     along_axis(&op.input, op.axis, op.output_shape()?, context, |input, shape, context| match op.real_len {
         Some(len) => {
             let mut output = context.output(shape)?;
-            context.signal.fft.inverse_real(&context.team, len, input.as_slice()?, &mut output)?;
+            context.states.get::<FftWorkspace>().inverse_real(&context.team, len, input.as_slice()?, &mut output)?;
             output.into_tensor()
         }
         None => {
             let mut output = context.output(shape)?;
-            context.signal.fft.inverse(&context.team, len, input.as_slice()?, &mut output)?;
+            context.states.get::<FftWorkspace>().inverse(&context.team, len, input.as_slice()?, &mut output)?;
             output.into_tensor()
         }
     })

@@ -6,37 +6,27 @@ use panoply_core::{DeviceId, Error, Result, Value};
 use panoply_cpu_signal::{Level, Workspace};
 
 use crate::context::Context;
-use crate::fft::FftWorkspace;
 use crate::simd::Simd;
+use crate::states::OpState;
 
 mod fft;
 
-/// The state that the domain keeps from one op to the next.
-pub(crate) struct State {
-    /// Plans and scratch of Fourier transforms.
-    fft: FftWorkspace,
-    /// Tables of codes, plans of filters, and streams.
-    others: Workspace,
+impl OpState for Workspace {
+    /// Frees the streams that were dropped.
+    fn collect(&mut self) {
+        Workspace::collect(self);
+    }
+
+    fn bytes(&self) -> usize {
+        Workspace::bytes(self)
+    }
 }
 
-impl State {
-    pub(crate) fn new(simd: Simd) -> State {
-        State { fft: FftWorkspace::default(), others: Workspace::new(level(simd)) }
-    }
-
-    /// Streams start on this device.
-    pub(crate) fn keep_streams(&mut self, device: DeviceId) {
-        self.others.keep_streams(device);
-    }
-
-    /// Frees the streams that were dropped.
-    pub(crate) fn collect(&mut self) {
-        self.others.collect();
-    }
-
-    pub(crate) fn bytes(&self) -> usize {
-        self.fft.bytes() + self.others.bytes()
-    }
+/// An empty workspace. Streams start on `device`, if it is given.
+fn workspace(simd: Simd, device: Option<DeviceId>) -> Workspace {
+    let mut workspace = Workspace::new(level(simd));
+    device.into_iter().for_each(|device| workspace.keep_streams(device));
+    workspace
 }
 
 /// The level of the domain's kernels, at most `simd`.
@@ -54,8 +44,9 @@ pub(super) fn run(op: &SignalOp, context: &mut Context) -> Result<Value> {
         SignalOp::Fft(op) => fft::run(op, context),
         SignalOp::Ifft(op) => fft::run_inverse(op, context),
         other => {
-            let Context { signal, team, memory, .. } = context;
-            let ran = panoply_cpu_signal::run_op(other, &mut signal.others, team, &mut |bytes| memory.take(bytes));
+            let Context { states, team, memory, simd, own_device, .. } = context;
+            let workspace = states.get_or(|| workspace(*simd, *own_device));
+            let ran = panoply_cpu_signal::run_op(other, workspace, team, &mut |bytes| memory.take(bytes));
             let unknown = || Error::Unsupported { op: other.describe().name(), reason: "it has no kernel".to_owned() };
             ran.unwrap_or_else(|| Err(unknown()))
         }

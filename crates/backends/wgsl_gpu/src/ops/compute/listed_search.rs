@@ -278,8 +278,8 @@ impl<D: Driver> QueryBatch<'_, D> {
 }
 
 /// The tile for a number of queries.
-fn tile<D: Driver>(queries: usize, context: &Context<D>) -> Tile {
-    let large = context.tuning.large().unwrap_or(LARGE_TILES[0]);
+fn tile<D: Driver>(queries: usize, context: &mut Context<D>) -> Tile {
+    let large = context.tuning().large().unwrap_or(LARGE_TILES[0]);
     let tile = if queries <= SMALL_TILE.m() { SMALL_TILE } else { large };
     Tile { unrolled: !context.profile.is_software, ..tile }
 }

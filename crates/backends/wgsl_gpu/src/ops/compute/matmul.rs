@@ -270,13 +270,13 @@ fn tile<D: Driver>(product: &Product, dtype: DType, context: &mut Context<D>) ->
     if tiles < LARGE_TILES_WANTED || dtype.size_bytes() != 4 {
         return Ok(SMALL_TILE);
     }
-    if let Some(tile) = context.tuning.large() {
+    if let Some(tile) = context.tuning().large() {
         return Ok(tile);
     }
     if !context.profile.is_software {
         context.in_earnest(measure)?;
     }
-    Ok(context.tuning.large().unwrap_or(large))
+    Ok(context.tuning().large().unwrap_or(large))
 }
 
 /// Times every tile that fits the adapter and keeps the fastest. Waits for the device, once in an
@@ -284,7 +284,7 @@ fn tile<D: Driver>(product: &Product, dtype: DType, context: &mut Context<D>) ->
 fn measure<D: Driver>(context: &mut Context<D>) -> Result<()> {
     // The trials need a known tile: otherwise a large product in a trial would call this function
     // again.
-    context.tuning.keep(0);
+    context.tuning().keep(0);
     let shape = Shape::new([TRIAL_SIZE, TRIAL_SIZE])?;
     let [a, b, output] = [(); 3].map(|()| context.output(DType::F32, shape));
     let (a, b, output) = (a?, b?, output?);
@@ -294,7 +294,7 @@ fn measure<D: Driver>(context: &mut Context<D>) -> Result<()> {
     let fits = |number: &usize| LARGE_TILES[*number].workgroup_bytes() <= context.profile.workgroup_bytes_max;
     let candidates: Vec<usize> = (0..LARGE_TILES.len()).filter(fits).collect();
     let fastest = fastest(candidates, |number: usize| trial(&product, [&a, &b], &output, LARGE_TILES[number], context));
-    context.tuning.keep(fastest);
+    context.tuning().keep(fastest);
     Ok(())
 }
 

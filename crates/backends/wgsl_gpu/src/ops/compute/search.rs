@@ -114,7 +114,7 @@ impl<D: Driver> Searching<D> {
         let seen = (context.profile.binding_bytes_max as usize - WINDOW_STEP_BYTES) / row_bytes;
         let windows = rows.div_ceil(seen / ROWS_AT_ONCE * ROWS_AT_ONCE);
         let tiles = rows.div_ceil(windows).div_ceil(ROWS_AT_ONCE);
-        let part = tiles.div_ceil(context.tuning.search_parts) * ROWS_AT_ONCE;
+        let part = tiles.div_ceil(context.tuning().search_parts) * ROWS_AT_ONCE;
         let per_window = tiles * ROWS_AT_ONCE;
         let slots = (0..windows).map(|window| rows.saturating_sub(window * per_window).min(per_window).div_ceil(part));
         let slots = slots.sum();

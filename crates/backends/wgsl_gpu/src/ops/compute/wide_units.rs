@@ -271,14 +271,14 @@ fn counted([m, n]: [usize; 2]) -> usize {
 fn tile<D: Driver>(tiles: usize, context: &mut Context<D>) -> Option<WideTile> {
     if context.profile.is_software {
         // The order of steps follows the fixed tile, if there is one.
-        let early = context.tuning.wide().is_some_and(|tile| tile.early);
+        let early = context.tuning().wide().is_some_and(|tile| tile.early);
         return Some(WideTile { double: early, early, ..TEST_WIDE_TILE });
     }
-    if tiles >= LARGE_WANTED && context.tuning.wide().is_none() {
+    if tiles >= LARGE_WANTED && context.tuning().wide().is_none() {
         // If nothing can be measured, the first tile is used.
         let _ = context.in_earnest(measure);
     }
-    let large = context.tuning.wide().filter(|_| tiles >= LARGE_WANTED);
+    let large = context.tuning().wide().filter(|_| tiles >= LARGE_WANTED);
     let fits = |tile: &WideTile| tile.workgroup_bytes() <= context.profile.workgroup_bytes_max;
     large.filter(fits).or(Some(SMALL_WIDE_TILE).filter(fits))
 }
@@ -292,7 +292,7 @@ fn search_tile<D: Driver>(context: &mut Context<D>) -> Option<WideTile> {
 /// Times every tile that fits the device and keeps the fastest. Waits for the device, once in its
 /// life.
 fn measure<D: Driver>(context: &mut Context<D>) -> Result<()> {
-    context.tuning.assume_wide(0);
+    context.tuning().assume_wide(0);
     let dtype = if context.profile.wide_matrices.f16 { DType::F16 } else { DType::BF16 };
     let shape = Shape::new([TRIAL_SIZE, TRIAL_SIZE])?;
     let [a, b, output] = [(); 3].map(|()| context.output(dtype, shape));
@@ -302,7 +302,7 @@ fn measure<D: Driver>(context: &mut Context<D>) -> Result<()> {
     let fits = |number: &usize| WIDE_TILES[*number].workgroup_bytes() <= context.profile.workgroup_bytes_max;
     let candidates: Vec<usize> = (0..WIDE_TILES.len()).filter(fits).collect();
     let fastest = fastest(candidates, |number: usize| trial([&a, &b], &output, WIDE_TILES[number], context));
-    context.tuning.keep_wide(fastest);
+    context.tuning().keep_wide(fastest);
     Ok(())
 }
 

@@ -52,7 +52,7 @@ pub(super) fn fits(profile: &Profile, op: &RunGraph, device: &DeviceInfo) -> Sup
 }
 
 pub(super) fn run<D: Driver>(op: &RunGraph, context: &mut Context<D>) -> Result<Answer> {
-    let mut plans = std::mem::take(&mut context.plans);
+    let mut plans = std::mem::take(context.states.get::<Plans>());
     // A rehearsal brings nothing to the device, so its plans are not kept.
     let mut passing = Plans::default();
     let used = if context.is_rehearsal() { &mut passing } else { &mut plans };
@@ -60,7 +60,7 @@ pub(super) fn run<D: Driver>(op: &RunGraph, context: &mut Context<D>) -> Result<
     let mut steps = Steps { context, checks: Vec::new() };
     let ran = used.get(op, &facts, &mut steps).and_then(|ready| panoply_graph::run(ready, op, &mut steps));
     let checks = steps.checks;
-    context.plans = plans;
+    *context.states.get() = plans;
     let value = ran?;
     Ok(if checks.is_empty() { Answer::Value(value) } else { Answer::Checked { value, checks } })
 }

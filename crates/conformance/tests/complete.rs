@@ -1,4 +1,5 @@
-//! Every op of the list has a reference, cases in the suite, and a line in `docs/ops.md`.
+//! Every op of the list has a reference, cases in the suite, and a line in `docs/ops.md`, and states
+//! the types of its answer.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,7 +7,7 @@ use std::path::Path;
 
 use panoply_conformance::reference::reference;
 use panoply_conformance::{Case, cases};
-use panoply_core::{Domain, Op};
+use panoply_core::{AnswerTypes, Describe, Domain, Op};
 
 /// Ops that cannot be in the suite, each with the file that checks them, and the reason.
 const ELSEWHERE: [(&str, &str, &str); 3] = [
@@ -54,6 +55,17 @@ fn every_op_has_a_reference() {
     let by_op = cases_by_op(&cases);
     let missing: Vec<_> = by_op.iter().filter(|(_, cases)| !cases.iter().any(answers)).map(|(op, _)| op).collect();
     assert!(missing.is_empty(), "reference/ answers no case of the ops {missing:?}");
+}
+
+/// Answers of the crypto domain are compared with the messages instead.
+#[test]
+fn every_op_that_answers_tensors_states_their_types() {
+    let unknown = |case: &&Case| matches!(case.op.answer_types(), Ok(AnswerTypes::Unknown));
+    let cases = cases();
+    let by_op = cases_by_op(&cases);
+    let ops = by_op.iter().filter(|(_, cases)| cases.iter().all(|case| case.op.domain() != Domain::Crypto));
+    let silent: Vec<&str> = ops.filter(|(_, cases)| cases.iter().all(unknown)).map(|(op, _)| *op).collect();
+    assert_eq!(silent, ["Crc"], "its answer is a list of checksums; other ops lack `answer_types`");
 }
 
 #[test]

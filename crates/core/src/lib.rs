@@ -58,7 +58,7 @@ pub use device::{Api, Capabilities, DeviceId, DeviceInfo, DeviceKind, PciAddress
 pub use dtype::{Complex64, DType, Element, bf16, f16};
 pub use error::{Error, ErrorKind, Result};
 pub use object::{Object, ObjectTable};
-pub use op::{BatchKey, CostClass, Describe, Domain, Op, Operation};
+pub use op::{AnswerTypes, BatchKey, CostClass, Describe, Domain, Op, Operation};
 pub use outcome::{Alternative, Cut, Fallback, Outcome, Prediction, Report, Verdict, Verification};
 pub use part::{Part, PartMut, PartRef, Parts, Value};
 pub use shape::{RANK_MAX, Shape, Strides};

@@ -97,10 +97,10 @@ pub use selection::{Pick, Power, Selection};
 pub use settings::{Settings, SettingsError};
 
 pub use panoply_core::{
-    Absence, Alternative, Api, Bytes, Capabilities, Complex64, CryptoProvider, DType, Describe, DeviceId, DeviceInfo,
-    DeviceKind, Domain, Element, Error, ErrorKind, Fallback, Location, Object, OpenOptions, Operation, Outcome, Part,
-    PartMut, PartRef, PciAddress, Prediction, Report, Result, Shape, Strides, Tensor, Verdict, Verification, bf16,
-    buffer, expr, f16, for_each_domain, op, sink,
+    Absence, Alternative, AnswerTypes, Api, Bytes, Capabilities, Complex64, CryptoProvider, DType, Describe, DeviceId,
+    DeviceInfo, DeviceKind, Domain, Element, Error, ErrorKind, Fallback, Location, Object, OpenOptions, Operation,
+    Outcome, Part, PartMut, PartRef, PciAddress, Prediction, Report, Result, Shape, Strides, Tensor, Verdict,
+    Verification, bf16, buffer, expr, f16, for_each_domain, op, sink,
 };
 pub use panoply_placement as placement;
 pub use panoply_runtime::{

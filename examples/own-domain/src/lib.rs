@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use panoply::backend::{Object, Op, Value, parts};
 use panoply::op::{Host, HostOp};
-use panoply::{Bytes, Describe, Error, Operation, Result, Tensor};
+use panoply::{AnswerTypes, Bytes, DType, Describe, Error, Operation, Result, Shape, Tensor};
 
 /// The domain's name.
 pub const TEXT: &str = "text";
@@ -52,6 +52,10 @@ impl Describe for Letters {
         check(&self.text)
     }
     parts!(text);
+    /// Panoply checks each answer against these types.
+    fn answer_types(&self) -> Result<AnswerTypes<'_>> {
+        counts()
+    }
 }
 
 impl Describe for StartTally {
@@ -72,6 +76,9 @@ impl Describe for Tally {
         check(&self.text)
     }
     parts!(tally, text);
+    fn answer_types(&self) -> Result<AnswerTypes<'_>> {
+        counts()
+    }
     /// A text that is added twice would be counted twice, so no fallback may repeat the op.
     fn is_repeatable(&self) -> bool {
         false
@@ -150,6 +157,11 @@ fn check(text: &Bytes) -> Result<()> {
         Ok(_) => Ok(()),
         Err(_) => Err(Error::invalid("text", "fewer than 2^32 bytes", text.len())),
     }
+}
+
+/// The type of an answer: a count for each letter.
+fn counts() -> Result<AnswerTypes<'static>> {
+    Ok(AnswerTypes::Tensor(DType::U32, Shape::new([LETTERS])?))
 }
 
 fn letters(text: &[u8]) -> [u32; LETTERS] {

@@ -6,13 +6,16 @@ use std::any::Any;
 use std::fmt;
 
 use super::host::{HostOp, HostSide};
-use super::{Describe, Domain, Op};
+use super::{AnswerTypes, Describe, Domain, Op};
 use crate::error::{Error, Result};
 
 /// An op of a foreign type.
 pub struct Extension {
     op: Box<dyn ExtensionOp>,
     takes_secrets: bool,
+    /// The types of the answer, as the op stated them when it was made. Answers are checked against
+    /// them without calling the op.
+    types: AnswerTypes<'static>,
     /// The op's domain, and its code for the host.
     pub(super) host: Option<HostSide>,
 }
@@ -43,15 +46,13 @@ impl Op {
     /// Makes an op of a foreign type, for the `into_op` of its [`Operation`](super::Operation). It
     /// refuses secret parts.
     pub fn extension(op: impl Describe + Clone + fmt::Debug + Send + Sync + 'static) -> Result<Op> {
-        op.validate()?;
-        Op::Extension(Extension { op: Box::new(op), takes_secrets: false, host: None }).checked()
+        Extension::new(op, false, None)
     }
 
     /// Like [`Op::extension`], for an op that may have secret parts. Every engine that runs it must
     /// wipe its copies of them.
     pub fn extension_with_secrets(op: impl Describe + Clone + fmt::Debug + Send + Sync + 'static) -> Result<Op> {
-        op.validate()?;
-        Op::Extension(Extension { op: Box::new(op), takes_secrets: true, host: None }).checked()
+        Extension::new(op, true, None)
     }
 
     /// Makes an op of a domain outside this workspace, which the engines of the host run, for the
@@ -61,13 +62,17 @@ impl Op {
         if Domain::ALL.iter().any(|domain| domain.name() == T::DOMAIN) {
             return Err(Error::invalid("domain of an op", "a name of its own", T::DOMAIN));
         }
-        op.validate()?;
-        let host = Some(HostSide::of::<T>());
-        Op::Extension(Extension { op: Box::new(op), takes_secrets: T::TAKES_SECRETS, host }).checked()
+        Extension::new(op, T::TAKES_SECRETS, Some(HostSide::of::<T>()))
     }
 }
 
 impl Extension {
+    fn new(op: impl ExtensionOp, takes_secrets: bool, host: Option<HostSide>) -> Result<Op> {
+        op.validate()?;
+        let types = op.answer_types()?.into_owned();
+        Op::Extension(Extension { op: Box::new(op), takes_secrets, types, host }).checked()
+    }
+
     /// The op, if it is of this type.
     pub fn downcast_ref<T: 'static>(&self) -> Option<&T> {
         self.any().downcast_ref()
@@ -86,6 +91,10 @@ impl Extension {
         self.takes_secrets
     }
 
+    pub(super) fn stated_types(&self) -> AnswerTypes<'_> {
+        self.types.clone()
+    }
+
     pub(super) fn describe(&self) -> &dyn Describe {
         &*self.op
     }
@@ -97,7 +106,8 @@ impl Extension {
 
 impl Clone for Extension {
     fn clone(&self) -> Extension {
-        Extension { op: self.op.boxed_clone(), takes_secrets: self.takes_secrets, host: self.host }
+        let types = self.types.clone();
+        Extension { op: self.op.boxed_clone(), takes_secrets: self.takes_secrets, types, host: self.host }
     }
 }
 

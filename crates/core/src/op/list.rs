@@ -1,7 +1,9 @@
 //! The list of all domains and their ops. `Domain`, `Op`, each domain's enum and each op's typed
 //! output follow from it: a new op is one line here, a new domain one block, beside the folder that
-//! holds its structs. Other crates dispatch by [`for_each_domain!`](crate::for_each_domain) and
-//! [`domain_modules!`](crate::domain_modules).
+//! holds its structs. The element types and shapes of an op's outputs stand in the op's own file
+//! ([`Describe::answer_types`]). Other crates choose the module of a domain by
+//! [`for_each_domain!`](crate::for_each_domain) and [`domain_modules!`](crate::domain_modules). In
+//! that module they write a `match` over the domain's enum, whose arms the compiler demands.
 
 use super::compute::*;
 use super::crypto::*;

@@ -27,6 +27,7 @@ pub use crate::part::Value;
 pub use extension::Extension;
 pub use host::{Host, HostOp, HostStates};
 pub use list::{Domain, Op, all};
+pub use outputs::{AnswerTypes, TensorTypes};
 
 impl fmt::Display for Domain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -67,6 +68,26 @@ pub trait Describe {
 
     /// Lets `visit` replace each part by an equal one, such as a copy on another device.
     fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>));
+
+    /// The element types and shapes of the answer. Engines' answers are checked against them. Fails
+    /// if the inputs are invalid. The default is [`AnswerTypes::Unknown`]. An op outside the list
+    /// is asked once, when it is made.
+    fn answer_types(&self) -> Result<AnswerTypes<'_>> {
+        Ok(AnswerTypes::Unknown)
+    }
+
+    /// Whether graphs can contain the op, provided that its answer's types are known. Graphs never
+    /// contain ops outside the list.
+    fn can_be_node(&self) -> bool {
+        true
+    }
+
+    /// Whether an engine may make an answer without elements itself instead of running the op, if
+    /// the op has an input without elements. Applies to ops of the list whose answer is one tensor
+    /// or a pair.
+    fn may_be_empty(&self) -> bool {
+        true
+    }
 
     /// The amount of work, in a unit that the op defines. On one device, ops of the same name,
     /// element type and cost class take about equally long for equal work, and longer for more
@@ -239,6 +260,21 @@ impl Describe for Op {
 
     fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
         self.describe_mut().for_each_part_mut(visit);
+    }
+
+    fn answer_types(&self) -> Result<AnswerTypes<'_>> {
+        match self {
+            Op::Extension(op) => Ok(op.stated_types()),
+            op => op.describe().answer_types(),
+        }
+    }
+
+    fn can_be_node(&self) -> bool {
+        !matches!(self, Op::Extension(_)) && self.describe().can_be_node()
+    }
+
+    fn may_be_empty(&self) -> bool {
+        self.describe().may_be_empty()
     }
 
     fn work(&self) -> u64 {

@@ -9,6 +9,7 @@ use crate::object::{Object, ObjectTable};
 use crate::op::compute::Transpose;
 use crate::op::crypto::{Compress, Format, Hash, HashAlgorithm};
 use crate::op::signal::Fft;
+use crate::part::Part;
 use crate::shape::Shape;
 use crate::sink::{Sink, sink};
 use crate::threads::OneThread;
@@ -190,6 +191,46 @@ fn an_op_with_code_for_the_host_keeps_state_between_its_runs() {
     assert!(matches!(error, Error::ObjectLost { .. }), "{error}");
     let Ok(Op::Extension(plain)) = Op::extension(Count(None)) else { panic!("an extension") };
     assert!(!plain.runs_on_host() && plain.run_on_host(&OneThread, &mut states).is_none());
+}
+
+/// An op of a foreign crate that states its answer: a list of tensors that it holds.
+#[derive(Clone, Debug)]
+struct Copies {
+    tensors: Vec<Tensor>,
+    fails: bool,
+}
+
+impl Describe for Copies {
+    fn name(&self) -> &'static str {
+        "copies"
+    }
+    fn validate(&self) -> Result<()> {
+        Ok(())
+    }
+    crate::parts!(tensors);
+    fn answer_types(&self) -> Result<AnswerTypes<'_>> {
+        if self.fails { Err(Error::invalid("copies", "types", "none")) } else { Ok(AnswerTypes::ListOf(&self.tensors)) }
+    }
+}
+
+#[test]
+fn the_answer_of_a_foreign_op_is_checked_if_the_op_states_its_types() {
+    let device = DeviceId { api: Api::SIMULATED, index: 0 };
+    let (bytes, floats) = (Tensor::zeros(DType::U8, [3]).unwrap(), Tensor::zeros(DType::F32, [0, 2]).unwrap());
+    let list =
+        |tensors: &[&Tensor]| Value::List(tensors.iter().map(|tensor| Part::Tensor((*tensor).clone())).collect());
+    let op = Op::extension(Copies { tensors: vec![bytes.clone(), floats.clone()], fails: false }).unwrap();
+    assert_eq!(op.clone().check_answer(&list(&[&bytes, &floats]), device), Ok(()));
+    let wrong =
+        [list(&[&bytes]), list(&[&floats, &bytes]), list(&[&bytes, &floats, &bytes]), Value::Tensor(bytes.clone())];
+    for value in wrong {
+        let error = op.check_answer(&value, device).unwrap_err();
+        assert!(matches!(error, Error::DeviceFault { .. }), "{error}");
+    }
+    assert!(op.outputs().is_err() && op.empty_answer().is_none(), "neither graphs nor engines make its answer");
+    assert!(Op::extension(Copies { tensors: vec![bytes], fails: true }).is_err());
+    let stamp = Stamp { message: Bytes::from_vec(vec![1]), keys: Vec::new() }.into_op().unwrap();
+    assert_eq!(stamp.check_answer(&list(&[&floats]), device), Ok(()), "it states nothing");
 }
 
 #[test]

@@ -14,17 +14,13 @@ mod crypto;
 pub(crate) mod graph;
 #[cfg(feature = "signal")]
 mod signal;
+#[cfg(not(feature = "signal"))]
+#[path = "no_signal.rs"]
+mod signal;
 pub(crate) mod together;
 
 // All ops of these domains are supported, except kernels without a closure.
-#[cfg(feature = "signal")]
 panoply_core::for_each_domain!(panoply_core::domain_modules);
-#[cfg(not(feature = "signal"))]
-panoply_core::domain_modules! {
-    Compute in compute;
-    Crypto in crypto;
-    Graph in graph;
-}
 
 /// The state of ops from outside the list.
 impl OpState for HostStates {
@@ -35,7 +31,12 @@ impl OpState for HostStates {
 
 /// The domains that a node runs. Ops outside the list run if they bring their code.
 pub(crate) fn domains() -> Vec<Domain> {
-    [DOMAINS, &[Domain::Extension]].concat()
+    DOMAINS.iter().copied().filter(|domain| is_built(*domain)).chain([Domain::Extension]).collect()
+}
+
+/// Whether this build has the kernels of a domain.
+fn is_built(domain: Domain) -> bool {
+    cfg!(feature = "signal") || domain != Domain::Signal
 }
 
 /// Whether a node supports an op, with a reason if not.
@@ -54,7 +55,7 @@ pub(crate) fn can_run(op: &Op, device: &DeviceInfo) -> bool {
         Op::Graph(op) => graph::supports(op, device).is_yes(),
         Op::Compute(ComputeOp::Kernel(op)) => op.program.runs_on_cpu(),
         Op::Extension(op) => op.runs_on_host(),
-        op => DOMAINS.contains(&op.domain()),
+        op => DOMAINS.contains(&op.domain()) && is_built(op.domain()),
     }
 }
 

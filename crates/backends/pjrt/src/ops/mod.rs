@@ -14,7 +14,7 @@ mod rows;
 mod support;
 
 use panoply_core::op::compute::ComputeOp;
-use panoply_core::{DType, Op, Result, Shape, Support};
+use panoply_core::{DType, Describe, Op, Result, Shape, Support};
 
 use crate::hlo::{self, Value};
 
@@ -23,11 +23,7 @@ pub(crate) use support::supports;
 
 /// The outputs of an op, also of ops that cannot be nodes of graphs.
 pub(crate) fn outputs(op: &Op) -> Result<Vec<(DType, Shape)>> {
-    match op {
-        Op::Compute(ComputeOp::Normalize(op)) => Ok(vec![(op.output, op.output_shape())]),
-        Op::Compute(ComputeOp::Transfer(op)) => Ok(vec![(op.input.dtype(), *op.input.shape())]),
-        op => op.outputs(),
-    }
+    op.answer_types().map(|types| types.to_vec())
 }
 
 impl Emit {

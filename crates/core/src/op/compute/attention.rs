@@ -2,7 +2,7 @@
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::op::{CostClass, Describe};
+use crate::op::{AnswerTypes, CostClass, Describe};
 use crate::shape::{Shape, Strides};
 use crate::tensor::Tensor;
 
@@ -216,6 +216,10 @@ impl Describe for Attention {
     }
 
     crate::parts!(q, k, v, mask);
+
+    fn answer_types(&self) -> Result<AnswerTypes<'_>> {
+        Ok(AnswerTypes::Tensor(self.q.dtype(), self.output_shape()?))
+    }
 
     /// Number of multiplications.
     fn work(&self) -> u64 {

@@ -3,7 +3,7 @@
 use super::activation::Activation;
 use super::conv_shape::{ConvOptions, ConvShape, check_floats, conv_builders, dims4};
 use crate::error::{Error, Result};
-use crate::op::Describe;
+use crate::op::{AnswerTypes, Describe};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -88,6 +88,10 @@ impl Describe for Conv2d {
     }
 
     crate::parts!(input, weights, bias);
+
+    fn answer_types(&self) -> Result<AnswerTypes<'_>> {
+        Ok(AnswerTypes::Tensor(self.input.dtype(), self.output_shape()?))
+    }
 
     /// Number of multiplications.
     fn work(&self) -> u64 {

@@ -2,7 +2,7 @@
 
 use super::conv_shape::{ConvOptions, ConvShape, check_floats, conv_builders, dims4};
 use crate::error::{Error, Result};
-use crate::op::Describe;
+use crate::op::{AnswerTypes, Describe};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -65,6 +65,10 @@ impl Describe for Conv2dBackwardInput {
     }
 
     crate::parts!(gradient, weights);
+
+    fn answer_types(&self) -> Result<AnswerTypes<'_>> {
+        Ok(AnswerTypes::Tensor(self.gradient.dtype(), self.output_shape()?))
+    }
 }
 
 /// The gradient of a loss with respect to the weights of a convolution, from the gradient with
@@ -124,6 +128,10 @@ impl Describe for Conv2dBackwardWeight {
     }
 
     crate::parts!(input, gradient);
+
+    fn answer_types(&self) -> Result<AnswerTypes<'_>> {
+        Ok(AnswerTypes::Tensor(self.gradient.dtype(), self.output_shape()?))
+    }
 }
 
 fn expect_gradient(what: &'static str, shape: &ConvShape, got: [usize; 4]) -> Result<()> {

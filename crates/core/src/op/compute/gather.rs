@@ -2,7 +2,7 @@
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::op::Describe;
+use crate::op::{AnswerTypes, Describe};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -69,6 +69,10 @@ impl Describe for Gather {
     }
 
     crate::parts!(input, indices);
+
+    fn answer_types(&self) -> Result<AnswerTypes<'_>> {
+        Ok(AnswerTypes::Tensor(self.input.dtype(), self.output_shape()?))
+    }
 
     /// Number of elements picked.
     fn work(&self) -> u64 {

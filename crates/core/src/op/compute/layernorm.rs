@@ -1,7 +1,7 @@
 //! LayerNorm: normalises the last axes to mean zero and variance one, then scales and shifts them.
 
 use crate::error::{Error, Result};
-use crate::op::Describe;
+use crate::op::{AnswerTypes, Describe};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -118,6 +118,10 @@ impl Describe for LayerNorm {
     }
 
     crate::parts!(input, weight, bias);
+
+    fn answer_types(&self) -> Result<AnswerTypes<'_>> {
+        Ok(AnswerTypes::Tensor(self.input.dtype(), self.output_shape()))
+    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::expr::{BinaryOp, Expr, ExprError, INPUTS_MAX, Program, TernaryOp, UnaryOp};
 use crate::once::OnceBox;
-use crate::op::{BatchKey, Describe};
+use crate::op::{AnswerTypes, BatchKey, Describe};
 use crate::part::{PartMut, PartRef};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
@@ -227,6 +227,10 @@ impl Describe for Map {
 
     fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
         self.few.iter_mut().flatten().chain(&mut self.more).for_each(|tensor| visit(tensor.into()));
+    }
+
+    fn answer_types(&self) -> Result<AnswerTypes<'_>> {
+        Ok(AnswerTypes::Tensor(self.output_dtype()?, self.output_shape()?))
     }
 
     fn kernel_signature(&self) -> u64 {

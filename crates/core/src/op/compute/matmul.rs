@@ -3,7 +3,7 @@
 use super::activation::Activation;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::op::{BatchKey, Describe};
+use crate::op::{AnswerTypes, BatchKey, Describe};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -236,6 +236,10 @@ impl Describe for MatMul {
     }
 
     crate::parts!(a, b, c, bias);
+
+    fn answer_types(&self) -> Result<AnswerTypes<'_>> {
+        Ok(AnswerTypes::Tensor(self.output_dtype(), self.output_shape()?))
+    }
 
     /// Number of multiplications.
     fn work(&self) -> u64 {

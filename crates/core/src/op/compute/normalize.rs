@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::resize::ImageLayout;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::op::Describe;
+use crate::op::{AnswerTypes, Describe};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -99,6 +99,14 @@ impl Describe for Normalize {
     }
 
     crate::parts!(input);
+
+    fn answer_types(&self) -> Result<AnswerTypes<'_>> {
+        Ok(AnswerTypes::Tensor(self.output, self.output_shape()))
+    }
+
+    fn can_be_node(&self) -> bool {
+        false
+    }
 }
 
 #[cfg(test)]

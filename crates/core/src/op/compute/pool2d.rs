@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::conv_shape::{at_least_one, check_floats, dims4, padded_size};
 use crate::error::{Error, Result};
-use crate::op::Describe;
+use crate::op::{AnswerTypes, Describe};
 use crate::shape::{Shape, TENSOR_BYTES_MAX};
 use crate::tensor::Tensor;
 
@@ -166,6 +166,10 @@ impl Describe for Pool2d {
     }
 
     crate::parts!(input);
+
+    fn answer_types(&self) -> Result<AnswerTypes<'_>> {
+        Ok(AnswerTypes::Tensor(self.input.dtype(), self.output_shape()?))
+    }
 }
 
 /// Height and width of the images. Zero for tensors of another rank, which validation rejects.

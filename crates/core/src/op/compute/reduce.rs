@@ -3,7 +3,7 @@
 use super::axis::check_positions;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::op::Describe;
+use crate::op::{AnswerTypes, Describe};
 use crate::shape::{RANK_MAX, Shape};
 use crate::tensor::Tensor;
 
@@ -218,6 +218,10 @@ impl Describe for Reduce {
     }
 
     crate::parts!(input);
+
+    fn answer_types(&self) -> Result<AnswerTypes<'_>> {
+        Ok(AnswerTypes::Tensor(self.output_dtype(), self.output_shape()?))
+    }
 }
 
 #[cfg(test)]

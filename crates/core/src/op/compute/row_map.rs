@@ -5,7 +5,7 @@ use super::{ComputeOp, LayerNorm, Map, Reduce, Reduction, Softmax};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::expr::{Expr, ExprError, INPUTS_MAX, Program};
-use crate::op::{Describe, Op};
+use crate::op::{AnswerTypes, Describe, Op};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -279,6 +279,10 @@ impl Describe for RowMap {
     }
 
     crate::parts!(inputs, more);
+
+    fn answer_types(&self) -> Result<AnswerTypes<'_>> {
+        Ok(AnswerTypes::Tensor(self.output_dtype()?, self.output_shape()?))
+    }
 
     /// Number of elements of all rows.
     fn work(&self) -> u64 {

@@ -3,7 +3,7 @@
 use crate::buffer::{Buffer, HostBufferMut};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::op::{BatchKey, Describe, Value};
+use crate::op::{AnswerTypes, BatchKey, Describe, Value};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -173,6 +173,15 @@ impl Describe for Search {
     }
 
     crate::parts!(rows, queries, filter, row_norms);
+
+    fn answer_types(&self) -> Result<AnswerTypes<'_>> {
+        let shape = self.output_shape()?;
+        Ok(AnswerTypes::Pair([(DType::U32, shape), (DType::F32, shape)]))
+    }
+
+    fn can_be_node(&self) -> bool {
+        false
+    }
 
     /// Number of elements compared.
     fn work(&self) -> u64 {

@@ -2,7 +2,7 @@
 
 use super::axis::check_axis;
 use crate::error::{Error, Result};
-use crate::op::Describe;
+use crate::op::{AnswerTypes, Describe};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -60,6 +60,10 @@ impl Describe for Softmax {
     }
 
     crate::parts!(input);
+
+    fn answer_types(&self) -> Result<AnswerTypes<'_>> {
+        Ok(AnswerTypes::Tensor(self.input.dtype(), self.output_shape()))
+    }
 }
 
 #[cfg(test)]

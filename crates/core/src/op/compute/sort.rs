@@ -8,7 +8,7 @@
 use super::axis::{check_axis, check_positions};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::op::Describe;
+use crate::op::{AnswerTypes, Describe};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -152,6 +152,10 @@ impl Describe for Sort {
     }
 
     crate::parts!(input);
+
+    fn answer_types(&self) -> Result<AnswerTypes<'_>> {
+        Ok(AnswerTypes::Tensor(self.input.dtype(), self.output_shape()))
+    }
 }
 
 impl Describe for ArgSort {
@@ -164,6 +168,10 @@ impl Describe for ArgSort {
     }
 
     crate::parts!(input);
+
+    fn answer_types(&self) -> Result<AnswerTypes<'_>> {
+        Ok(AnswerTypes::Tensor(DType::U32, self.output_shape()))
+    }
 }
 
 impl Describe for SortPairs {
@@ -180,6 +188,11 @@ impl Describe for SortPairs {
     }
 
     crate::parts!(keys, values);
+
+    fn answer_types(&self) -> Result<AnswerTypes<'_>> {
+        let of = |tensor: &Tensor| (tensor.dtype(), *tensor.shape());
+        Ok(AnswerTypes::Pair([of(&self.keys), of(&self.values)]))
+    }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::op::Describe;
+use crate::op::{AnswerTypes, Describe};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -78,6 +78,11 @@ impl Describe for TopK {
     }
 
     crate::parts!(input);
+
+    fn answer_types(&self) -> Result<AnswerTypes<'_>> {
+        let shape = self.output_shape()?;
+        Ok(AnswerTypes::Pair([(self.input.dtype(), shape), (DType::U32, shape)]))
+    }
 }
 
 #[cfg(test)]

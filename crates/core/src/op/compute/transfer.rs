@@ -2,7 +2,7 @@
 
 use crate::device::DeviceId;
 use crate::error::Result;
-use crate::op::Describe;
+use crate::op::{AnswerTypes, Describe};
 use crate::tensor::{Location, Tensor};
 
 /// Copies a tensor to a location. A contiguous tensor that is already there is returned as is.
@@ -36,6 +36,14 @@ impl Describe for Transfer {
     }
 
     crate::parts!(input);
+
+    fn answer_types(&self) -> Result<AnswerTypes<'_>> {
+        Ok(AnswerTypes::Tensor(self.input.dtype(), *self.input.shape()))
+    }
+
+    fn can_be_node(&self) -> bool {
+        false
+    }
 
     /// The device to which or from which the tensor is copied.
     fn bound_to(&self) -> Option<DeviceId> {

@@ -1,7 +1,7 @@
 //! Transpose: reorders the axes and writes the result contiguously.
 
 use crate::error::Result;
-use crate::op::Describe;
+use crate::op::{AnswerTypes, Describe};
 use crate::shape::{RANK_MAX, Shape};
 use crate::tensor::Tensor;
 
@@ -65,4 +65,8 @@ impl Describe for Transpose {
     }
 
     crate::parts!(input);
+
+    fn answer_types(&self) -> Result<AnswerTypes<'_>> {
+        Ok(AnswerTypes::Tensor(self.input.dtype(), self.output_shape()?))
+    }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Instance};
-use crate::op::{BatchKey, CostClass, Describe};
+use crate::op::{AnswerTypes, BatchKey, CostClass, Describe};
 use crate::part::{Part, Value};
 use crate::tensor::Tensor;
 
@@ -64,6 +64,18 @@ impl Describe for RunGraph {
     }
 
     crate::parts!(inputs);
+
+    fn answer_types(&self) -> Result<AnswerTypes<'_>> {
+        Ok(AnswerTypes::ListOf(&self.instance()?.outputs))
+    }
+
+    fn can_be_node(&self) -> bool {
+        false
+    }
+
+    fn may_be_empty(&self) -> bool {
+        false
+    }
 
     /// The total work of all ops.
     fn work(&self) -> u64 {

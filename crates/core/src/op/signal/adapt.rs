@@ -4,7 +4,7 @@ use super::checks::{complex_only, line_len, of_type, positive, within};
 use super::modem::Constellation;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::op::{CostClass, Describe};
+use crate::op::{AnswerTypes, CostClass, Describe};
 use crate::part::{PartMut, PartRef, Parts};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
@@ -114,6 +114,11 @@ impl Describe for Adapt {
     }
 
     crate::parts!(input, weights, target);
+
+    fn answer_types(&self) -> Result<AnswerTypes<'_>> {
+        let (signal, weights) = self.output_shapes()?;
+        Ok(AnswerTypes::Pair([(DType::Complex64, signal), (DType::Complex64, weights)]))
+    }
 
     fn work(&self) -> u64 {
         (self.input.elements() as u64).saturating_mul(self.weights.elements() as u64)

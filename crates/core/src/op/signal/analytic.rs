@@ -2,8 +2,9 @@
 
 use super::checks::{finite, line_len, real_only, real_or_complex};
 use super::fft::transform_work;
+use crate::dtype::DType;
 use crate::error::Result;
-use crate::op::Describe;
+use crate::op::{AnswerTypes, Describe};
 use crate::tensor::Tensor;
 
 /// The analytic signal of lines of f32 along the last axis, as SciPy's `hilbert`: c64 of the same
@@ -60,6 +61,10 @@ impl Describe for Hilbert {
 
     crate::parts!(input);
 
+    fn answer_types(&self) -> Result<AnswerTypes<'_>> {
+        Ok(AnswerTypes::Tensor(DType::Complex64, *self.input.shape()))
+    }
+
     fn work(&self) -> u64 {
         transform_work(&self.input, self.input.shape().rank().saturating_sub(1))
     }
@@ -78,4 +83,8 @@ impl Describe for Mix {
     }
 
     crate::parts!(input);
+
+    fn answer_types(&self) -> Result<AnswerTypes<'_>> {
+        Ok(AnswerTypes::Tensor(DType::Complex64, *self.input.shape()))
+    }
 }

@@ -4,7 +4,7 @@ use super::checks::{complex_only, line_len, within};
 use super::fir::{RATE_MAX, check_taps};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::op::Describe;
+use crate::op::{AnswerTypes, Describe};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -59,6 +59,10 @@ impl Describe for Channelize {
     }
 
     crate::parts!(input, taps);
+
+    fn answer_types(&self) -> Result<AnswerTypes<'_>> {
+        Ok(AnswerTypes::Tensor(DType::Complex64, self.output_shape()?))
+    }
 
     fn work(&self) -> u64 {
         let of_sample = self.taps.elements() / self.channels.max(1) + self.channels.max(2).ilog2() as usize;

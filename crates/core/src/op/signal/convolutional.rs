@@ -3,7 +3,7 @@
 use super::reed_solomon::{check_row_len, check_rows};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::op::Describe;
+use crate::op::{AnswerTypes, Describe};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -277,6 +277,10 @@ impl Describe for ConvolutionalEncode {
     }
 
     crate::parts!(input);
+
+    fn answer_types(&self) -> Result<AnswerTypes<'_>> {
+        Ok(AnswerTypes::Tensor(DType::U8, self.output_shape()?))
+    }
 }
 
 impl Describe for Viterbi {
@@ -291,4 +295,8 @@ impl Describe for Viterbi {
     }
 
     crate::parts!(input);
+
+    fn answer_types(&self) -> Result<AnswerTypes<'_>> {
+        Ok(AnswerTypes::Tensor(DType::U8, self.output_shape()?))
+    }
 }

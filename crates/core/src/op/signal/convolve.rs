@@ -5,7 +5,7 @@ use super::checks::weights_fit;
 use super::fir::{TAPS_MAX, filter_work};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::op::Describe;
+use crate::op::{AnswerTypes, Describe};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -108,6 +108,10 @@ impl Describe for Convolve {
     }
 
     crate::parts!(input, kernel);
+
+    fn answer_types(&self) -> Result<AnswerTypes<'_>> {
+        Ok(AnswerTypes::Tensor(self.input.dtype(), self.output_shape()?))
+    }
 
     fn work(&self) -> u64 {
         filter_work(self.input.elements(), self.kernel.elements())

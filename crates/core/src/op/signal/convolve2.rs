@@ -4,7 +4,7 @@ use super::checks::{real_or_complex, weights_fit, within};
 use super::convolve::Extent;
 use super::fir::{TAPS_MAX, filter_work};
 use crate::error::{Error, Result};
-use crate::op::Describe;
+use crate::op::{AnswerTypes, Describe};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -85,6 +85,10 @@ impl Describe for Convolve2 {
     }
 
     crate::parts!(input, kernel);
+
+    fn answer_types(&self) -> Result<AnswerTypes<'_>> {
+        Ok(AnswerTypes::Tensor(self.input.dtype(), self.output_shape()?))
+    }
 
     fn work(&self) -> u64 {
         filter_work(self.input.elements(), self.kernel.elements())

@@ -2,8 +2,9 @@
 
 use super::checks::{line_len, real_only};
 use super::fft::transform_work;
+use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::op::{CostClass, Describe};
+use crate::op::{AnswerTypes, CostClass, Describe};
 use crate::tensor::Tensor;
 
 /// The kind of cosine transform, with the number that SciPy's `dct` uses.
@@ -61,6 +62,10 @@ impl Describe for Dct {
     }
 
     crate::parts!(input);
+
+    fn answer_types(&self) -> Result<AnswerTypes<'_>> {
+        Ok(AnswerTypes::Tensor(DType::F32, *self.input.shape()))
+    }
 
     fn work(&self) -> u64 {
         transform_work(&self.input, self.input.shape().rank().saturating_sub(1))

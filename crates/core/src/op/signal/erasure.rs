@@ -2,7 +2,7 @@
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::op::Describe;
+use crate::op::{AnswerTypes, Describe};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -87,6 +87,10 @@ impl Describe for ErasureEncode {
 
     crate::parts!(input);
 
+    fn answer_types(&self) -> Result<AnswerTypes<'_>> {
+        Ok(AnswerTypes::Tensor(DType::U8, self.output_shape()?))
+    }
+
     fn work(&self) -> u64 {
         (self.input.elements() as u64).saturating_mul(self.parity.max(1) as u64)
     }
@@ -118,6 +122,10 @@ impl Describe for ErasureRebuild {
     }
 
     crate::parts!(input);
+
+    fn answer_types(&self) -> Result<AnswerTypes<'_>> {
+        Ok(AnswerTypes::Tensor(DType::U8, self.output_shape()?))
+    }
 
     fn work(&self) -> u64 {
         (self.input.elements() as u64).saturating_mul(self.missing.len().max(1) as u64)

@@ -3,7 +3,7 @@
 use super::axis::check_axis;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::op::Describe;
+use crate::op::{AnswerTypes, Describe};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -114,6 +114,10 @@ impl Describe for Fft {
     }
 
     crate::parts!(input);
+
+    fn answer_types(&self) -> Result<AnswerTypes<'_>> {
+        Ok(AnswerTypes::Tensor(self.output_dtype(), self.output_shape()?))
+    }
 
     fn work(&self) -> u64 {
         transform_work(&self.input, self.axis)

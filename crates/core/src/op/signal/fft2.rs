@@ -4,7 +4,7 @@ use super::checks::real_or_complex;
 use super::fft::half_spectrum_len;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::op::Describe;
+use crate::op::{AnswerTypes, Describe};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -60,6 +60,10 @@ impl Describe for Fft2 {
     }
 
     crate::parts!(input);
+
+    fn answer_types(&self) -> Result<AnswerTypes<'_>> {
+        Ok(AnswerTypes::Tensor(DType::Complex64, self.output_shape()?))
+    }
 
     fn work(&self) -> u64 {
         let plane: usize = self.input.shape().iter().rev().take(2).product();

@@ -4,7 +4,7 @@ use super::axis::check_axis;
 use super::checks::weights_fit;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::op::Describe;
+use crate::op::{AnswerTypes, Describe};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -100,6 +100,10 @@ impl Describe for Fir {
     }
 
     crate::parts!(input, taps);
+
+    fn answer_types(&self) -> Result<AnswerTypes<'_>> {
+        Ok(AnswerTypes::Tensor(self.input.dtype(), self.output_shape()?))
+    }
 
     fn work(&self) -> u64 {
         match (self.up, self.down) {

@@ -4,7 +4,7 @@ use super::axis::check_axis;
 use super::fft::{check_pairs, half_spectrum_len, transform_work};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::op::Describe;
+use crate::op::{AnswerTypes, Describe};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -96,6 +96,10 @@ impl Describe for Ifft {
     }
 
     crate::parts!(input);
+
+    fn answer_types(&self) -> Result<AnswerTypes<'_>> {
+        Ok(AnswerTypes::Tensor(self.output_dtype(), self.output_shape()?))
+    }
 
     fn work(&self) -> u64 {
         transform_work(&self.input, self.axis)

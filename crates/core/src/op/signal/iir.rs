@@ -3,7 +3,7 @@
 use super::axis::check_axis;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::op::Describe;
+use crate::op::{AnswerTypes, Describe};
 use crate::tensor::Tensor;
 
 /// The most sections of a filter.
@@ -85,6 +85,10 @@ impl Describe for Iir {
     }
 
     crate::parts!(input);
+
+    fn answer_types(&self) -> Result<AnswerTypes<'_>> {
+        Ok(AnswerTypes::Tensor(self.input.dtype(), *self.input.shape()))
+    }
 
     fn work(&self) -> u64 {
         (self.input.elements() as u64).saturating_mul(self.sections.len() as u64)

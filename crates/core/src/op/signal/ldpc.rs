@@ -6,7 +6,7 @@ use super::checks::{line_len, of_type};
 use super::reed_solomon::check_rows;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::op::{CostClass, Describe};
+use crate::op::{AnswerTypes, CostClass, Describe};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -299,6 +299,10 @@ impl Describe for LdpcEncode {
 
     crate::parts!(input);
 
+    fn answer_types(&self) -> Result<AnswerTypes<'_>> {
+        Ok(AnswerTypes::Tensor(DType::U8, self.output_shape()?))
+    }
+
     fn cost_class(&self) -> CostClass {
         CostClass::labelled(self.code.name())
     }
@@ -320,6 +324,11 @@ impl Describe for LdpcDecode {
     }
 
     crate::parts!(input);
+
+    fn answer_types(&self) -> Result<AnswerTypes<'_>> {
+        let (data, counts) = self.output_shapes()?;
+        Ok(AnswerTypes::Pair([(DType::U8, data), (DType::I32, counts)]))
+    }
 
     fn work(&self) -> u64 {
         (self.input.elements() as u64).saturating_mul(self.iterations as u64)

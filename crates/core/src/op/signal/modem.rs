@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::dtype::{Complex64, DType};
 use crate::error::{Error, Result};
-use crate::op::{CostClass, Describe};
+use crate::op::{AnswerTypes, CostClass, Describe};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -203,6 +203,10 @@ impl Describe for Modulate {
     }
 
     crate::parts!(input);
+
+    fn answer_types(&self) -> Result<AnswerTypes<'_>> {
+        Ok(AnswerTypes::Tensor(DType::Complex64, *self.input.shape()))
+    }
 }
 
 impl Describe for Demodulate {
@@ -225,6 +229,11 @@ impl Describe for Demodulate {
     }
 
     crate::parts!(input);
+
+    fn answer_types(&self) -> Result<AnswerTypes<'_>> {
+        let (dtype, shape) = self.output_type()?;
+        Ok(AnswerTypes::Tensor(dtype, shape))
+    }
 
     fn cost_class(&self) -> CostClass {
         CostClass::labelled(self.constellation.name())

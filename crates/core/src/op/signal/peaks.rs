@@ -1,8 +1,9 @@
 //! FindPeaks: the strongest elements of signals and planes.
 
 use super::checks::{line_len, real_or_complex, within};
+use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::op::Describe;
+use crate::op::{AnswerTypes, Describe};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -98,4 +99,9 @@ impl Describe for FindPeaks {
     }
 
     crate::parts!(input);
+
+    fn answer_types(&self) -> Result<AnswerTypes<'_>> {
+        let shape = self.output_shape()?;
+        Ok(AnswerTypes::Pair([(DType::F32, shape), (DType::I32, shape)]))
+    }
 }

@@ -2,7 +2,7 @@
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::op::{CostClass, Describe};
+use crate::op::{AnswerTypes, CostClass, Describe};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -164,6 +164,10 @@ impl Describe for RsEncode {
     }
 
     crate::parts!(input);
+
+    fn answer_types(&self) -> Result<AnswerTypes<'_>> {
+        Ok(AnswerTypes::Tensor(DType::U8, self.output_shape()?))
+    }
 }
 
 impl Describe for RsDecode {
@@ -192,6 +196,11 @@ impl Describe for RsDecode {
     }
 
     crate::parts!(input);
+
+    fn answer_types(&self) -> Result<AnswerTypes<'_>> {
+        let (data, counts) = self.output_shapes()?;
+        Ok(AnswerTypes::Pair([(DType::U8, data), (DType::I32, counts)]))
+    }
 
     fn cost_class(&self) -> CostClass {
         CostClass::numbered(self.code.parity as u64)

@@ -4,7 +4,7 @@
 use super::checks::{line_len, of_type};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::op::{CostClass, Describe};
+use crate::op::{AnswerTypes, CostClass, Describe};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -155,6 +155,11 @@ impl Describe for ReadSamples {
     }
 
     crate::parts!(input);
+
+    fn answer_types(&self) -> Result<AnswerTypes<'_>> {
+        let (dtype, shape) = self.output_type()?;
+        Ok(AnswerTypes::Tensor(dtype, shape))
+    }
 
     fn cost_class(&self) -> CostClass {
         CostClass::labelled(self.format.name())

@@ -4,7 +4,7 @@ use super::checks::{complex_only, line_len, of_type, real_or_complex, within};
 use super::fft::half_spectrum_len;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::op::Describe;
+use crate::op::{AnswerTypes, Describe};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -222,6 +222,10 @@ impl Describe for Stft {
 
     crate::parts!(input, frames.window);
 
+    fn answer_types(&self) -> Result<AnswerTypes<'_>> {
+        Ok(AnswerTypes::Tensor(DType::Complex64, self.output_shape()?))
+    }
+
     fn work(&self) -> u64 {
         self.frames.work(self.input.elements() / self.frames.hop.max(1))
     }
@@ -239,6 +243,10 @@ impl Describe for Istft {
     }
 
     crate::parts!(input, frames.window);
+
+    fn answer_types(&self) -> Result<AnswerTypes<'_>> {
+        Ok(AnswerTypes::Tensor(self.output_dtype(), self.output_shape()?))
+    }
 
     fn work(&self) -> u64 {
         self.frames.work(self.input.elements() / self.frames.bins(self.real).max(1))
@@ -261,6 +269,10 @@ impl Describe for Psd {
     }
 
     crate::parts!(input, frames.window);
+
+    fn answer_types(&self) -> Result<AnswerTypes<'_>> {
+        Ok(AnswerTypes::Tensor(DType::F32, self.output_shape()?))
+    }
 
     fn work(&self) -> u64 {
         self.frames.work(self.input.elements() / self.frames.hop.max(1))

@@ -3,7 +3,7 @@
 use super::checks::{complex_only, line_len, positive};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::op::{CostClass, Describe};
+use crate::op::{AnswerTypes, CostClass, Describe};
 use crate::tensor::Tensor;
 
 /// The detector that measures whether symbols are sampled too late or too early.
@@ -141,6 +141,14 @@ impl Describe for Track {
     }
 
     crate::parts!(input);
+
+    fn answer_types(&self) -> Result<AnswerTypes<'_>> {
+        Ok(match self.tracker {
+            // The number of symbols of a signal depends on its contents.
+            Tracker::Timing { .. } => AnswerTypes::Unknown,
+            _ => AnswerTypes::Tensor(DType::Complex64, *self.input.shape()),
+        })
+    }
 
     fn cost_class(&self) -> CostClass {
         CostClass::labelled(self.tracker.name())

@@ -4,7 +4,7 @@
 use super::checks::{complex_only, line_len, of_type, positive, within};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::op::{CostClass, Describe};
+use crate::op::{AnswerTypes, CostClass, Describe};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -180,6 +180,10 @@ impl Describe for ModulateWave {
 
     crate::parts!(input);
 
+    fn answer_types(&self) -> Result<AnswerTypes<'_>> {
+        Ok(AnswerTypes::Tensor(DType::Complex64, self.output_shape()?))
+    }
+
     fn work(&self) -> u64 {
         (self.input.elements() as u64).saturating_mul(self.wave.symbol_samples().max(1) as u64)
     }
@@ -201,6 +205,10 @@ impl Describe for DemodulateWave {
     }
 
     crate::parts!(input);
+
+    fn answer_types(&self) -> Result<AnswerTypes<'_>> {
+        Ok(AnswerTypes::Tensor(self.wave.message_dtype(), self.output_shape()?))
+    }
 
     fn cost_class(&self) -> CostClass {
         CostClass::labelled(self.wave.name())

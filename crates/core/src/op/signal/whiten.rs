@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::checks::{line_len, of_type};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::op::Describe;
+use crate::op::{AnswerTypes, Describe};
 use crate::tensor::Tensor;
 
 /// The most elements of an interleaver.
@@ -183,6 +183,10 @@ impl Describe for Interleave {
     }
 
     crate::parts!(input);
+
+    fn answer_types(&self) -> Result<AnswerTypes<'_>> {
+        Ok(AnswerTypes::Tensor(self.input.dtype(), *self.input.shape()))
+    }
 }
 
 impl Describe for Scramble {
@@ -197,4 +201,8 @@ impl Describe for Scramble {
     }
 
     crate::parts!(input);
+
+    fn answer_types(&self) -> Result<AnswerTypes<'_>> {
+        Ok(AnswerTypes::Tensor(DType::U8, *self.input.shape()))
+    }
 }

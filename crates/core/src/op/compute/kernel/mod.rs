@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::buffer::HostBufferMut;
 use crate::dtype::DType;
 use crate::error::{Error, Result, panic_message};
-use crate::op::{CostClass, Describe};
+use crate::op::{AnswerTypes, CostClass, Describe, TensorTypes};
 use crate::part::{Part, Value};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
@@ -235,6 +235,12 @@ impl Kernel {
     }
 }
 
+impl TensorTypes for Kernel {
+    fn type_at(&self, index: usize) -> Option<(DType, Shape)> {
+        Some((self.program.outputs().get(index)?.dtype, *self.outputs.get(index)?))
+    }
+}
+
 impl Describe for Kernel {
     fn name(&self) -> &'static str {
         "kernel"
@@ -246,6 +252,15 @@ impl Describe for Kernel {
     }
 
     crate::parts!(inputs);
+
+    fn answer_types(&self) -> Result<AnswerTypes<'_>> {
+        Ok(AnswerTypes::ListOf(self))
+    }
+
+    /// The closure may do more than fill its outputs.
+    fn may_be_empty(&self) -> bool {
+        false
+    }
 
     /// Elements read and written, plus threads: a slow kernel may have few of either.
     fn work(&self) -> u64 {

@@ -46,13 +46,13 @@ impl Op {
     /// Makes an op of a foreign type, for the `into_op` of its [`Operation`](super::Operation). It
     /// refuses secret parts.
     pub fn extension(op: impl Describe + Clone + fmt::Debug + Send + Sync + 'static) -> Result<Op> {
-        Extension::new(op, false, None)
+        Extension::build(op, false, None)
     }
 
     /// Like [`Op::extension`], for an op that may have secret parts. Every engine that runs it must
     /// wipe its copies of them.
     pub fn extension_with_secrets(op: impl Describe + Clone + fmt::Debug + Send + Sync + 'static) -> Result<Op> {
-        Extension::new(op, true, None)
+        Extension::build(op, true, None)
     }
 
     /// Makes an op of a domain outside this workspace, which the engines of the host run, for the
@@ -62,12 +62,12 @@ impl Op {
         if Domain::ALL.iter().any(|domain| domain.name() == T::DOMAIN) {
             return Err(Error::invalid("domain of an op", "a name of its own", T::DOMAIN));
         }
-        Extension::new(op, T::TAKES_SECRETS, Some(HostSide::of::<T>()))
+        Extension::build(op, T::TAKES_SECRETS, Some(HostSide::of::<T>()))
     }
 }
 
 impl Extension {
-    fn new(op: impl ExtensionOp, takes_secrets: bool, host: Option<HostSide>) -> Result<Op> {
+    fn build(op: impl ExtensionOp, takes_secrets: bool, host: Option<HostSide>) -> Result<Op> {
         op.validate()?;
         let types = op.answer_types()?.into_owned();
         Op::Extension(Extension { op: Box::new(op), takes_secrets, types, host }).checked()

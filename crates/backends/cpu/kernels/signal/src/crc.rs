@@ -1,8 +1,14 @@
-//! Cyclic redundancy checks. Those of 16 bits and more are computed with carry-less products by
-//! crc-fast; those of eight bits use a table. Several threads check long messages in pieces: when a
-//! piece is followed by more bytes, its check is multiplied by a power of x.
+//! Cyclic redundancy checks, by carry-less products where the CPU has them ([`folding`]). Several
+//! threads check long messages in pieces: when a piece is followed by more bytes, its check is
+//! multiplied by a power of x.
 
-use crc_fast::CrcAlgorithm;
+#[cfg(target_arch = "aarch64")]
+mod aarch64;
+mod folding;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+use folding::Folding;
 use panoply_core::Threads;
 use panoply_core::op::signal::Checksum;
 
@@ -43,15 +49,31 @@ pub fn crc_of_few(kind: Checksum, messages: &[&[u8]], threads: &dyn Threads) -> 
 
 /// The check of a message.
 pub fn crc(kind: Checksum, message: &[u8]) -> u64 {
-    match kind {
-        Checksum::Crc8 => u64::from(message.iter().fold(0, |crc, byte| CRC8[usize::from(crc ^ byte)])),
-        Checksum::Crc16 => crc_fast::checksum(CrcAlgorithm::Crc16Arc, message),
-        Checksum::Crc16Ccitt => crc_fast::checksum(CrcAlgorithm::Crc16Ibm3740, message),
-        Checksum::Crc32 => crc_fast::checksum(CrcAlgorithm::Crc32IsoHdlc, message),
-        Checksum::Crc32c => crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, message),
-        Checksum::Crc64 => crc_fast::checksum(CrcAlgorithm::Crc64Nvme, message),
-    }
+    let folding = match kind {
+        Checksum::Crc8 => &FOLD_8,
+        Checksum::Crc16 => &FOLD_16,
+        Checksum::Crc16Ccitt => &FOLD_16_CCITT,
+        Checksum::Crc32 => &FOLD_32,
+        Checksum::Crc32c => &FOLD_32C,
+        Checksum::Crc64 => &FOLD_64,
+    };
+    #[cfg(target_arch = "x86_64")]
+    let check = x86::check(folding, message);
+    #[cfg(target_arch = "aarch64")]
+    let check = aarch64::check(folding, message);
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let check = None;
+    check.unwrap_or_else(|| folding.by_bytes(message))
 }
+
+static FOLD_8: Folding = Folding::new(8, SHAPE_8.polynomial, 0, 0, true);
+static FOLD_16: Folding = Folding::new(16, SHAPE_16.polynomial, 0, 0, false);
+static FOLD_16_CCITT: Folding = Folding::new(16, SHAPE_16_CCITT.polynomial, 0xffff, 0, true);
+static FOLD_32: Folding = Folding::new(32, SHAPE_32.polynomial, 0xffff_ffff, 0xffff_ffff, false);
+static FOLD_32C: Folding = Folding::new(32, SHAPE_32C.polynomial, 0xffff_ffff, 0xffff_ffff, false);
+static FOLD_64: Folding = Folding::new(64, SHAPE_64.polynomial, u64::MAX, u64::MAX, false);
+#[cfg(test)]
+static FOLDINGS: [&Folding; 6] = [&FOLD_8, &FOLD_16, &FOLD_16_CCITT, &FOLD_32, &FOLD_32C, &FOLD_64];
 
 /// The parameters of a check. In polynomials the highest bit is the coefficient of the lowest
 /// power.
@@ -129,22 +151,6 @@ impl Shape {
         value >> 1 ^ self.polynomial & (value & 1).wrapping_neg()
     }
 }
-
-/// The check of each byte, starting from zero, for the polynomial x⁸ + x² + x + 1.
-static CRC8: [u8; 256] = {
-    let mut table = [0; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        let (mut crc, mut bit) = (byte as u8, 0);
-        while bit < 8 {
-            crc = if crc & 0x80 == 0 { crc << 1 } else { (crc << 1) ^ 0x07 };
-            bit += 1;
-        }
-        table[byte] = crc;
-        byte += 1;
-    }
-    table
-};
 
 #[cfg(test)]
 mod tests {

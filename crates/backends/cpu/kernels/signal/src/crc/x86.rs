@@ -45,12 +45,7 @@ fn narrow_check<const TURNED: bool>(folding: &Folding, message: &[u8]) -> u64 {
     let unit = Unit(());
     let (lines, rest) = message.as_chunks::<64>();
     let Some((first, lines)) = lines.split_first() else {
-        let (blocks, tail) = message.as_chunks::<16>();
-        let Some((first, blocks)) = blocks.split_first() else {
-            return folding.finish(folding.short(tail, &unit));
-        };
-        let state = _mm_xor_si128(load::<TURNED>(first), _mm_set_epi64x(0, folding.begin as i64));
-        return finish::<TURNED>(folding, state, blocks, tail, &unit);
+        return folding.by_products(message, &unit);
     };
     let quarters = |line: &[u8; 64]| {
         let (blocks, _) = line.as_chunks::<16>();

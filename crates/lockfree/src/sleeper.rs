@@ -2,6 +2,9 @@
 //!
 //! 1. A worker that finds nothing to do spins for a bounded time, looking again and again. While
 //!    work keeps coming it never sleeps, and the threads that give it work make no system call.
+//!    A thread that computes may take the CPU of one that yields for milliseconds, while a thread
+//!    that parks gets a CPU back as soon as it is woken. So after a yield that lasted long, no
+//!    thread of the process yields for a while: all park at once.
 //! 2. Then it publishes its thread handle in `parked`, looks once more, and parks. A waker looks at
 //!    `parked` after it has published the work. Both put a fence between their two steps (see
 //!    `uneven_fence`), so at least one of them sees the other: a wake-up is never lost.
@@ -126,7 +129,62 @@ pub fn spin_after(spun_us: u64, spin_us_max: u64, ready: &mut impl FnMut() -> bo
             return false;
         }
         if spun >= yield_after {
+            if crowding::is_crowded(start) {
+                return false;
+            }
             thread::yield_now();
+            let yielded = start.elapsed().saturating_sub(spun);
+            if yielded >= crowding::YIELD_MIN {
+                crowding::note(start + spun + yielded);
+                return ready();
+            }
+        }
+    }
+}
+
+/// Whether the threads of this process share their CPUs with threads that compute. Found out by
+/// yielding.
+mod crowding {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::{Duration, Instant};
+
+    use panoply_core::once::OnceBox;
+
+    /// A yield that lasted this long went to a thread that computes.
+    pub(super) const YIELD_MIN: Duration = Duration::from_micros(200);
+    /// How long nobody yields after that.
+    const LASTS: Duration = Duration::from_secs(1);
+
+    /// The end of that time, in microseconds since the first yield of the process.
+    static UNTIL_US: AtomicU64 = AtomicU64::new(0);
+
+    pub(super) fn is_crowded(now: Instant) -> bool {
+        let until_us = UNTIL_US.load(Ordering::Relaxed);
+        until_us > 0 && since_first_us(now) < until_us
+    }
+
+    /// Notes that a yield lasted long.
+    pub(super) fn note(now: Instant) {
+        UNTIL_US.fetch_max(since_first_us(now + LASTS), Ordering::Relaxed);
+    }
+
+    fn since_first_us(now: Instant) -> u64 {
+        static FIRST: OnceBox<Instant> = OnceBox::new();
+        let first = FIRST.get_or_make(|| now);
+        u64::try_from(now.saturating_duration_since(*first).as_micros()).unwrap_or(u64::MAX)
+    }
+
+    #[cfg(all(test, not(loom)))]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn nobody_yields_for_a_while_after_a_yield_that_lasted_long() {
+            let now = Instant::now();
+            note(now);
+            assert!(is_crowded(now) && is_crowded(now + LASTS / 2) && !is_crowded(now + LASTS));
+            let spun = super::super::spin(10_000_000, &mut || false);
+            assert!(!spun && now.elapsed() < Duration::from_secs(1), "it gives up instead of yielding");
         }
     }
 }

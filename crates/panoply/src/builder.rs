@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use panoply_core::{Absence, Api, Backend, CryptoProvider, DeviceId, OpenOptions};
-use panoply_runtime::{Batching, BuildError, Exploration, FallbackPolicy, HealthRules, Verify, WorkerLimits};
+use panoply_runtime::{Batching, BuildError, Exploration, FallbackPolicy, HealthRules, Pools, Verify, WorkerLimits};
 
 use crate::runtime::Runtime;
 use crate::selection::Selection;
@@ -142,6 +142,13 @@ impl Builder {
     /// is detected.
     pub fn verify(mut self, verify: Verify) -> Builder {
         self.inner = self.inner.verify(verify);
+        self
+    }
+
+    /// Sets which kinds of work have workers of their own. By default the processor has one for
+    /// short ops, so that they never wait for long ones; `Pools::none()` switches it off.
+    pub fn pools(mut self, pools: Pools) -> Builder {
+        self.inner = self.inner.pools(pools);
         self
     }
 

@@ -104,9 +104,10 @@ pub use panoply_core::{
 };
 pub use panoply_placement as placement;
 pub use panoply_runtime::{
-    BackendReport, Batching, BuildError, Circuit, DeviceChange, Exploration, FallbackPolicy, Goal, HealthReport,
-    HealthRules, Pending, PendingOutcome, Priority, Profile, ProfileError, Rediscovery, RunOptions, Shutdown, Verify,
-    WorkerCounters, WorkerLimits, WorkerReport, WorkerState, telemetry,
+    BackendReport, Batching, BuildError, Circuit, DeviceChange, DevicePool, Exploration, FallbackPolicy, Goal,
+    HealthReport, HealthRules, Pending, PendingOutcome, PoolName, PoolPriority, PoolWorkerReport, Pools, Priority,
+    Profile, ProfileError, Rediscovery, RunOptions, Shutdown, Verify, WorkerCounters, WorkerLimits, WorkerReport,
+    WorkerState, telemetry,
 };
 
 /// Graphs: many ops recorded as one, compiled and fused for the device that runs them.

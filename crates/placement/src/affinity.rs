@@ -90,6 +90,12 @@ pub fn set_realtime(priority: RealtimePriority) -> Result<(), PlacementError> {
     sys::set_realtime(priority)
 }
 
+/// Makes the calling thread, and threads that it starts later, give way to normal threads: they get
+/// the CPU first, and several times as much of it.
+pub fn give_way() -> Result<(), PlacementError> {
+    sys::give_way()
+}
+
 /// Runs the calling thread as a normal thread again.
 pub fn set_normal() -> Result<(), PlacementError> {
     sys::set_normal()

@@ -62,6 +62,22 @@ pub(super) fn set_realtime(priority: RealtimePriority) -> Result<(), PlacementEr
     }
 }
 
+/// The nice value of threads that give way: a thread with the value 0 gets nine times as much of a
+/// CPU.
+const PATIENT_NICE: i32 = 10;
+
+pub(super) fn give_way() -> Result<(), PlacementError> {
+    set_policy(libc::SCHED_BATCH, 0)
+        .map_err(|source| PlacementError::System { call: "pthread_setschedparam", source })?;
+    // On Linux the nice value belongs to the thread.
+    // SAFETY: the call takes no pointer. Zero stands for the calling thread.
+    let status = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, PATIENT_NICE) };
+    if status == 0 {
+        return Ok(());
+    }
+    Err(PlacementError::System { call: "setpriority", source: io::Error::last_os_error() })
+}
+
 pub(super) fn set_normal() -> Result<(), PlacementError> {
     set_policy(libc::SCHED_OTHER, 0).map_err(|source| PlacementError::System { call: "pthread_setschedparam", source })
 }

@@ -24,6 +24,10 @@ pub(super) fn set_realtime(_priority: RealtimePriority) -> Result<(), PlacementE
     Err(PlacementError::Unsupported { what: "a real-time priority", os: OS })
 }
 
+pub(super) fn give_way() -> Result<(), PlacementError> {
+    Err(PlacementError::Unsupported { what: "a lower priority", os: OS })
+}
+
 pub(super) fn set_normal() -> Result<(), PlacementError> {
     Err(PlacementError::Unsupported { what: "a scheduling policy", os: OS })
 }

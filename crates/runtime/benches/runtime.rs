@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cargo bench --bench runtime                     # everything, or only some of it:
-//! cargo bench --bench runtime -- messages ops decisions
+//! cargo bench --bench runtime -- messages ops decisions pools
 //! cargo bench --bench runtime -- --json           # the numbers that have limits, one JSON object per line
 //! ```
 //!
@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use panoply_conformance::virtual_device::{Script, VirtualBackend};
 use panoply_core::op::compute::{Map, MatMul, Transpose};
+use panoply_core::op::crypto::{AeadAlgorithm, Key, Seal};
 use panoply_core::{DeviceId, Operation, Tensor};
 use panoply_cpu::CpuBackend;
 use panoply_runtime::telemetry::Histogram;
@@ -88,6 +89,9 @@ fn main() {
     }
     if wanted("decisions") {
         decisions();
+    }
+    if wanted("pools") {
+        pools();
     }
 }
 
@@ -300,6 +304,64 @@ fn small_ops(parked_round_trip_us: f64) {
         100_000.0 / start.elapsed().as_secs_f64()
     });
     row("small ops, one caller, 256 under way", format!("{:.2} M/s", many / 1e6), String::new());
+}
+
+/// Measures seals of 1 KiB, one each millisecond, beside products of 4096 that keep the CPU busy, and
+/// how much the products lose by it. Rounds with and without seals alternate.
+fn pools() {
+    const ROUNDS: usize = 6;
+    let runtime = match Runtime::builder().backend(Arc::new(CpuBackend::new())).build() {
+        Ok(runtime) => runtime,
+        Err(error) => panic!("no runtime: {error}"),
+    };
+    let Ok(matrix) = Tensor::from_vec(vec![1.0_f32; 4096 * 4096], [4096, 4096]) else { panic!("no tensor") };
+    let Ok(key) = Key::seal(AeadAlgorithm::Aes256Gcm, &[7; 32]) else { panic!("no key") };
+    let product = || {
+        let start = Instant::now();
+        if let Err(error) = runtime.run(MatMul::new(&matrix, &matrix)).wait() {
+            panic!("no product: {error}");
+        }
+        start.elapsed().as_secs_f64()
+    };
+    let seal_us = || {
+        let start = Instant::now();
+        if let Err(error) = runtime.run(Seal::new(&key, [1; 12], vec![9; 1024])).wait() {
+            panic!("not sealed: {error}");
+        }
+        start.elapsed().as_secs_f64() * 1e6
+    };
+    // The router learns both.
+    black_box((times(8, seal_us), times(2, product)));
+    let idle_us = median_of(&mut times(1000, seal_us));
+    let (mut seals, mut alone, mut beside) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        alone.push(product());
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let sealing = scope.spawn(|| {
+                let mut seals = Vec::new();
+                while !stop.load(Ordering::Relaxed) {
+                    std::thread::sleep(Duration::from_millis(1));
+                    seals.push(seal_us());
+                }
+                seals
+            });
+            beside.push(product());
+            stop.store(true, Ordering::Relaxed);
+            // The last seal may have begun after the product.
+            seals.extend(sealing.join().unwrap_or_default().into_iter().rev().skip(1));
+        });
+    }
+    seals.sort_by(f64::total_cmp);
+    let at = |share: f64| seals[((seals.len() as f64 * share) as usize).min(seals.len() - 1)];
+    let (alone, beside) = (median_of(&mut alone), median_of(&mut beside));
+    let loss_percent = (beside / alone - 1.0) * 100.0;
+    row("seal of 1 KiB beside products of 4096, p99", format!("{:.0} µs", at(0.99)), {
+        format!("median {:.0} µs, of {}; hot on an idle CPU {idle_us:.0} µs", at(0.5), seals.len())
+    });
+    row("product of 4096 beside seals", format!("{beside:.3} s"), format!("alone {alone:.3} s, {loss_percent:+.1} %"));
+    number("seal_beside_product_p99_us", at(0.99));
+    number("product_beside_seals_loss_percent", loss_percent);
 }
 
 /// Measures the router's choice alone, among eight devices with a history each.

@@ -12,6 +12,7 @@
 //! * `lane`: the state of one device that the router, the device worker, callers and the relay
 //!   share.
 //! * `learned`: what was learned about one device. `metrics`: the histograms of its worker.
+//! * [`domain_pools`]: which kinds of work have workers of their own on a device.
 //! * [`batcher`]: joins ops that can run as one.
 //! * [`health`]: which devices are fit for work.
 //! * `relay`: forwards ops whose device failed, or whose data is on another device.
@@ -37,6 +38,7 @@
 //! relay, pending, telemetry
 //! router          device_worker
 //! lane
+//! domain_pools
 //! options   batcher   health   learned   metrics   verify
 //! threads, timers, errands, time, address_space
 //! panoply_lockfree, panoply_placement
@@ -48,6 +50,7 @@
 mod address_space;
 pub mod batcher;
 pub mod device_worker;
+pub mod domain_pools;
 #[doc(hidden)]
 pub mod errands;
 pub mod health;
@@ -78,7 +81,8 @@ mod simulation;
 
 pub use batcher::Batching;
 pub use device_worker::supervisor::Shutdown;
-pub use device_worker::{WorkerCounters, WorkerLimits, WorkerReport, WorkerState};
+pub use device_worker::{PoolWorkerReport, WorkerCounters, WorkerLimits, WorkerReport, WorkerState};
+pub use domain_pools::{DevicePool, PoolName, PoolPriority, Pools};
 pub use health::{Circuit, HealthReport, HealthRules};
 pub use options::{FallbackPolicy, Goal, Priority, RunOptions};
 #[doc(hidden)]

@@ -60,6 +60,18 @@ impl Default for Histogram {
 }
 
 impl Distribution {
+    /// The values of both.
+    pub(crate) fn joined(mut self, other: &Distribution) -> Distribution {
+        let shared = self.buckets.len().min(other.buckets.len());
+        for ((_, count), (_, more)) in self.buckets.iter_mut().zip(&other.buckets) {
+            *count += more;
+        }
+        self.buckets.extend_from_slice(&other.buckets[shared..]);
+        self.sum = self.sum.wrapping_add(other.sum);
+        self.count += other.count;
+        self
+    }
+
     /// The largest value of the bucket in which this quantile (from 0 to 1) falls. The resolution
     /// is that of the buckets.
     pub fn quantile(&self, share: f64) -> u64 {
@@ -134,5 +146,11 @@ mod tests {
         assert_eq!(read.buckets.len(), BUCKETS);
         assert_eq!(read.quantile(0.5), 3);
         assert_eq!(Histogram::new().read().quantile(0.99), 0);
+        let few = Histogram::new();
+        [3, 0].into_iter().for_each(|value| few.note(value));
+        for joined in [few.read().joined(&read), read.clone().joined(&few.read())] {
+            assert_eq!((joined.count, joined.buckets.len()), (9, BUCKETS));
+            assert_eq!(joined.buckets[..4], [(0, 2), (1, 1), (3, 3), (7, 1)]);
+        }
     }
 }

@@ -85,6 +85,22 @@ pub enum Priority {
     Patient,
 }
 
+impl Priority {
+    /// The number of turns after which the shares repeat.
+    pub const TURNS: u32 = 8;
+
+    /// The order in which waiting work is served at a turn, which counts up by one each time. While
+    /// all three kinds wait, five of eight turns go to urgent work, two to normal and one to
+    /// patient work.
+    pub const fn order_at(turn: u32) -> [Priority; 3] {
+        match turn % Priority::TURNS {
+            0 => [Priority::Patient, Priority::Normal, Priority::Urgent],
+            3 | 6 => [Priority::Normal, Priority::Patient, Priority::Urgent],
+            _ => [Priority::Urgent, Priority::Normal, Priority::Patient],
+        }
+    }
+}
+
 impl RunOptions {
     /// Runs the op on this device and no other.
     pub fn require(device: DeviceId) -> RunOptions {

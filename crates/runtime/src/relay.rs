@@ -351,6 +351,9 @@ impl Relay {
     fn try_another(&self, mut ticket: OpTicket, refusal: Error, now: Instant) -> Option<OpTicket> {
         let task = ticket.question_mut().filter(|task| may_leave(task.wishes.policy) && refusal != Error::ShuttingDown);
         let Some(task) = task else { return self.end(ticket, refusal) };
+        if self.router.leave_pool(task) {
+            return Some(ticket);
+        }
         if let Some(target) = self.router.lanes.made(task.forecast.target) {
             task.note_failure(target.lane.number, target.lane.info.id, &refusal);
         }
@@ -370,6 +373,10 @@ impl Relay {
         }
         let (failure, evacuated) = (history.failure.take(), history.evacuated);
         let Some(failure) = failure else { return Ok(()) };
+        if may_leave(task.wishes.policy) && task.op.is_some() && self.router.leave_pool(task) {
+            return Ok(());
+        }
+        let Some(history) = task.history.as_mut() else { return Ok(()) };
         let mut wishes = task.wishes;
         let here = self.router.lanes.made(task.forecast.target).map_or(0, |target| 1_u64 << target.lane.number);
         wishes.allowed &= match wishes.policy {

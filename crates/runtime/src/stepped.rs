@@ -60,6 +60,7 @@ impl SteppedBackend {
                 epoch: clock.now(),
                 opinions: None,
                 leave_out: Vec::new(),
+                pools: Arc::default(),
             };
             // A device beyond the most that one runtime serves is left out.
             let Ok(lane) = router.lanes.add(backend, |place| Lane::new(place, info, &setup)) else { break };

@@ -7,11 +7,12 @@ use std::path::Path;
 
 /// The layers, from the lowest to the highest. Modules of one layer do not know each other, unless
 /// they are in one group.
-const LAYERS: [&[&[&str]]; 10] = [
+const LAYERS: [&[&[&str]]; 11] = [
     &[&["time"], &["process"], &["partition"], &["address_space"]],
     &[&["threads"], &["room"]],
     &[&["timers"], &["errands"]],
     &[&["options"], &["batcher"], &["health"], &["learned"], &["metrics"], &["verify"]],
+    &[&["domain_pools"]],
     &[&["lane"], &["worker", "pool"]],
     &[&["router"], &["device_worker"]],
     &[&["relay"], &["pending"], &["telemetry"]],

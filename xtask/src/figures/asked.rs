@@ -57,6 +57,8 @@ const LIMITS: &[(&str, &str, f64)] = &[
     ("add of 64: 2 allocations", "add64_allocations", 2.0),
     ("choice among eight devices: 1 µs", "decision_of_eight_ns", 1000.0),
     ("telemetry: 3 % of a small op", "telemetry_percent", 3.0),
+    ("seal of 1 KiB beside products of 4096: p99 200 µs", "seal_beside_product_p99_us", 200.0),
+    ("products of 4096 beside seals: 5 % lost", "product_beside_seals_loss_percent", 5.0),
     ("ten stages that do nothing, two threads each: 1.1 of one", "pipeline of nothing: parallel(2) / parallel(1)", 1.1),
     (
         "ten stages that do nothing, four threads each: 1.1 of one",

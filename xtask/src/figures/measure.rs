@@ -31,7 +31,8 @@ pub fn cpu(workspace: &Workspace, rounds: usize) -> Result<Vec<Rows>> {
         let mut peers = workspace.command(&python);
         peers.args(["docs/peers/cpu_peers.py", "--threads", &threads, "--seconds", SECONDS]).args(&cases);
         rows.add(&attempt(&mut peers)?);
-        let mut runtime = workspace.cargo("bench --package panoply-runtime --bench runtime -- --json ops decisions");
+        let mut runtime =
+            workspace.cargo("bench --package panoply-runtime --bench runtime -- --json ops decisions pools");
         rows.add(&capture(&mut runtime)?);
         let mut pipelines = workspace.cargo("bench --workspace --bench pipelines -- --json");
         rows.add(&capture(&mut pipelines)?);

@@ -1,7 +1,9 @@
 //! The properties of all devices, in the form of the JSON output. A property that an API does not
 //! report is `null`.
 
-use panoply::{Absence, BackendReport, Circuit, DeviceInfo, HealthReport, Runtime, WorkerReport, WorkerState};
+use panoply::{
+    Absence, BackendReport, Circuit, DeviceInfo, HealthReport, PoolWorkerReport, Runtime, WorkerReport, WorkerState,
+};
 use serde::Serialize;
 
 use super::hardware::Hardware;
@@ -69,6 +71,20 @@ pub struct WorkerRow {
     /// Ops that left this worker because its device failed them, or was about to.
     pub fallbacks: u64,
     pub health: HealthRow,
+    /// The further workers of the device, which belong to pools. The figures above include theirs.
+    pub pool_workers: Vec<PoolWorkerRow>,
+}
+
+#[derive(Serialize)]
+pub struct PoolWorkerRow {
+    /// `short`, or a domain.
+    pub pool: &'static str,
+    /// As of the device's own worker.
+    pub state: &'static str,
+    pub trouble: Option<String>,
+    pub queued: usize,
+    pub queue_depth_max: usize,
+    pub completed: u64,
 }
 
 #[derive(Serialize)]
@@ -147,13 +163,7 @@ fn device(info: &DeviceInfo, workers: &[WorkerReport]) -> DeviceRow {
 
 fn worker(report: &WorkerReport) -> WorkerRow {
     WorkerRow {
-        state: match report.state {
-            WorkerState::Opening => "opening",
-            WorkerState::Ready => "ready",
-            WorkerState::Reopening => "reopening",
-            WorkerState::Failed => "failed",
-            WorkerState::Stopped => "stopped",
-        },
+        state: state(report.state),
         trouble: report.trouble.as_ref().map(ToString::to_string),
         queued: report.queued,
         queue_depth_max: report.queue_depth_max,
@@ -162,6 +172,28 @@ fn worker(report: &WorkerReport) -> WorkerRow {
         failed: report.counters.failed,
         fallbacks: report.counters.fallbacks,
         health: health(&report.health),
+        pool_workers: report.pool_workers.iter().map(pool_worker).collect(),
+    }
+}
+
+fn pool_worker(report: &PoolWorkerReport) -> PoolWorkerRow {
+    PoolWorkerRow {
+        pool: report.pool.name(),
+        state: state(report.state),
+        trouble: report.trouble.as_ref().map(ToString::to_string),
+        queued: report.queued,
+        queue_depth_max: report.queue_depth_max,
+        completed: report.counters.completed,
+    }
+}
+
+fn state(state: WorkerState) -> &'static str {
+    match state {
+        WorkerState::Opening => "opening",
+        WorkerState::Ready => "ready",
+        WorkerState::Reopening => "reopening",
+        WorkerState::Failed => "failed",
+        WorkerState::Stopped => "stopped",
     }
 }
 

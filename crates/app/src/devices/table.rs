@@ -4,7 +4,7 @@
 use panoply::DeviceKind;
 
 use super::hardware::{self, Line};
-use super::inventory::{BackendRow, DeviceRow, Inventory, WorkerRow};
+use super::inventory::{BackendRow, DeviceRow, Inventory, PoolWorkerRow, WorkerRow};
 use crate::failure::Failure;
 use crate::screen::{Screen, bytes_text, shortened, wrapped};
 
@@ -201,6 +201,8 @@ fn details(device: &DeviceRow) -> Vec<String> {
     };
     list("domains", device.domains.clone());
     list("features", device.features.iter().map(String::as_str).collect());
+    let pool_workers: &[PoolWorkerRow] = device.worker.as_ref().map_or(&[], |worker| &worker.pool_workers);
+    list("workers of pools", pool_workers.iter().map(|worker| worker.pool).collect());
     if let Some(WorkerRow { health, .. }) = &device.worker {
         let mut signs = Vec::new();
         signs.extend(health.temperature_celsius.map(|celsius| format!("{celsius:.0} °C")));
@@ -211,6 +213,10 @@ fn details(device: &DeviceRow) -> Vec<String> {
         if !signs.is_empty() {
             lines.push(format!("health: {}", signs.join(", ")));
         }
+    }
+    for PoolWorkerRow { pool, state, trouble, .. } in pool_workers.iter().filter(|worker| worker.state != "ready") {
+        let trouble = trouble.as_ref().map_or_else(String::new, |trouble| format!(": {trouble}"));
+        lines.push(format!("worker of the pool {pool}: {state}{trouble}"));
     }
     if let Some(WorkerRow { trouble: Some(trouble), .. }) = &device.worker {
         lines.push(format!("trouble: {trouble}"));

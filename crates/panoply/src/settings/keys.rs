@@ -11,7 +11,7 @@ use crate::compiled::api_named;
 use crate::selection::{Pick, Power};
 use crate::spelling::nearest;
 
-pub(super) const SECTIONS: &[&str] = &["devices", "limits", "routing", "batching", "health", "crypto"];
+pub(super) const SECTIONS: &[&str] = &["devices", "limits", "routing", "batching", "health", "crypto", "pools"];
 
 /// One key. `set` returns `None` for a value that it does not accept.
 pub(super) struct SettingKey {
@@ -114,7 +114,7 @@ pub(super) fn shown(value: &Value) -> String {
     }
 }
 
-fn count(value: &Value) -> Option<usize> {
+pub(super) fn count(value: &Value) -> Option<usize> {
     value.as_integer().and_then(|number| usize::try_from(number).ok())
 }
 
@@ -130,11 +130,11 @@ fn milliseconds(value: &Value) -> Option<Duration> {
     count(value).map(|count| Duration::from_millis(count as u64))
 }
 
-fn microseconds(value: &Value) -> Option<Duration> {
+pub(super) fn microseconds(value: &Value) -> Option<Duration> {
     count(value).map(|count| Duration::from_micros(count as u64))
 }
 
-fn double(value: &Value) -> Option<f64> {
+pub(super) fn double(value: &Value) -> Option<f64> {
     let number = value.as_float().or_else(|| value.as_integer().map(|number| number as f64));
     number.filter(|number| number.is_finite())
 }
@@ -156,7 +156,7 @@ fn apis(value: &Value) -> Option<Option<Vec<Api>>> {
     names.map(|name| api_named(name.as_str()?)).collect::<Option<Vec<Api>>>().map(Some)
 }
 
-fn devices(value: &Value) -> Option<Vec<DeviceId>> {
+pub(super) fn devices(value: &Value) -> Option<Vec<DeviceId>> {
     value.as_array()?.iter().map(|name| name.as_str()?.parse().ok()).collect()
 }
 

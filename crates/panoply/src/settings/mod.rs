@@ -30,6 +30,21 @@
 //! [health]
 //! hot_celsius = 85
 //!
+//! [pools.short]                  # the pool for short ops, which never wait for long ones
+//! run_us_max = 200               # the longest expected time of an op that goes there
+//!
+//! [pools.crypto]                 # workers for one domain: compute, crypto, signal or graph
+//! workers = 2                    # on each device
+//! devices = ["cpu:0"]            # the devices that run ops of the domain
+//! cores = "0-1"                  # the CPUs of its threads; or
+//! core_share = 0.5               # the share of the device's cores that each engine uses
+//! queue_depth_max = 256          # of each worker
+//! batch_size_max = 32            # ops that go to the engine together
+//! batch_size_min = 4             # to an idle engine; otherwise full batches
+//! batch_wait_us_max = 100        # however few there are
+//! memory_bytes_max = 67108864    # that each engine may keep for reuse
+//! priority = "patient"           # its threads give way to all others
+//!
 //! [crypto]
 //! provider = "aws-lc"            # ciphers, hashes and signatures in AWS-LC alone; fastest is the default
 //! ```
@@ -38,7 +53,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use panoply_core::{Api, DeviceId, OpenOptions};
-use panoply_runtime::{Batching, BuildError, Exploration, FallbackPolicy, HealthRules, Verify, WorkerLimits};
+use panoply_runtime::{
+    Batching, BuildError, Exploration, FallbackPolicy, HealthRules, PoolName, Pools, Verify, WorkerLimits,
+};
 use toml::{Table, Value};
 
 use crate::builder::Builder;
@@ -47,6 +64,7 @@ use crate::selection::Selection;
 use crate::small_file::read_text;
 
 mod keys;
+mod pools;
 
 /// The default file.
 const FILE_NAME: &str = "panoply.toml";
@@ -80,6 +98,8 @@ pub struct Settings {
     pub verify: Option<Verify>,
     /// When ops that could run as one are sent to an engine.
     pub batching: Batching,
+    /// Which kinds of work have workers of their own.
+    pub pools: Pools,
     strategy: Strategy,
 }
 
@@ -154,6 +174,7 @@ impl Default for Settings {
             profile: true,
             verify: None,
             batching: Batching::default(),
+            pools: Pools::default(),
             strategy: Strategy { name: "low-latency".to_owned(), size_max: 64, wait_max: Duration::from_micros(200) },
         }
     }
@@ -219,7 +240,16 @@ impl Settings {
         let key = &rest[section.len() + 1..];
         // A value that is not valid TOML is a plain string.
         let parsed = format!("value = {value}").parse::<Table>().ok().and_then(|mut table| table.remove("value"));
-        self.set(section, key, &parsed.unwrap_or_else(|| Value::String(value.to_owned())), name)
+        let parsed = parsed.unwrap_or_else(|| Value::String(value.to_owned()));
+        if *section != "pools" {
+            return self.set(section, key, &parsed, name);
+        }
+        // The name of a pool has no underscore.
+        let (pool, key) = key.split_once('_').unwrap_or((key, ""));
+        match PoolName::named(pool) {
+            Some(pool) => self.set_pool_key(pool, key, &parsed, name),
+            None => self.set_pool(pool, &parsed, name),
+        }
     }
 
     /// A builder with these settings, starting with every backend of this build.
@@ -231,6 +261,7 @@ impl Settings {
             .fallback(self.fallback)
             .exploration(self.exploration.clone())
             .batching(self.batching)
+            .pools(self.pools.clone())
             .leave_out(self.leave_out.iter().copied())
             .selection(self.selection.clone());
         if let Some(verify) = &self.verify {
@@ -254,10 +285,39 @@ impl Settings {
                 return Err(SettingsError::BadValue { origin, key, expected: "a section", got });
             };
             for (key, value) in content {
-                self.set(section, key, value, origin)?;
+                match section.as_str() {
+                    "pools" => self.set_pool(key, value, origin)?,
+                    _ => self.set(section, key, value, origin)?,
+                }
             }
         }
         Ok(())
+    }
+
+    /// Sets the keys of one section `[pools.<name>]`.
+    fn set_pool(&mut self, name: &str, content: &Value, origin: &str) -> Result<(), SettingsError> {
+        let Some(pool) = PoolName::named(name) else {
+            let (origin, key) = (origin.to_owned(), format!("[pools.{name}]"));
+            return Err(SettingsError::UnknownKey { origin, key, suggestion: keys::suggestion(name, &pools::names()) });
+        };
+        let Value::Table(content) = content else {
+            let (origin, key, got) = (origin.to_owned(), format!("pools.{name}"), keys::shown(content));
+            return Err(SettingsError::BadValue { origin, key, expected: "a section", got });
+        };
+        // A section without keys has the defaults.
+        self.pools.entry(pool);
+        content.iter().try_for_each(|(key, value)| self.set_pool_key(pool, key, value, origin))
+    }
+
+    fn set_pool_key(&mut self, pool: PoolName, name: &str, value: &Value, origin: &str) -> Result<(), SettingsError> {
+        let (origin, key) = (origin.to_owned(), format!("pools.{pool}.{name}"));
+        let Some(known) = pools::keys_of(pool).find(|known| known.name == name) else {
+            let names: Vec<&str> = pools::keys_of(pool).map(|key| key.name).collect();
+            return Err(SettingsError::UnknownKey { origin, key, suggestion: keys::suggestion(name, &names) });
+        };
+        let got = || keys::shown(value);
+        let set = (known.set)(&mut self.pools, pool, value);
+        set.ok_or_else(|| SettingsError::BadValue { origin, key, expected: known.expected, got: got() })
     }
 
     fn set(&mut self, section: &str, name: &str, value: &Value, origin: &str) -> Result<(), SettingsError> {
@@ -308,6 +368,8 @@ impl Strategy {
 mod tests {
     use super::*;
     use crate::selection::{Pick, Power};
+    use panoply_core::Domain;
+    use panoply_runtime::{DevicePool, PoolPriority};
 
     fn parse(text: &str) -> Result<Settings, SettingsError> {
         let mut settings = Settings::default();
@@ -322,7 +384,11 @@ mod tests {
              [limits]\nqueue_depth_max = 32\nop_time_max_ms = 1500\n\
              [routing]\nfallback = \"retry:3\"\nprofile = false\nexplore_one_in = 0\n\
              [batching]\nstrategy = \"adaptive\"\nsize_max = 16\nwait_max_us = 90\n\
-             [health]\nhot_celsius = 70\nopen_wait_min_ms = 5\n[crypto]\nprovider = \"aws-lc\"\n",
+             [health]\nhot_celsius = 70\nopen_wait_min_ms = 5\n[crypto]\nprovider = \"aws-lc\"\n\
+             [pools.short]\nrun_us_max = 90\nworkers = 0\n[pools.graph]\n\
+             [pools.crypto]\nworkers = 2\ncores = \"0-1,4\"\ncore_share = 0.5\ndevices = [\"cpu:0\"]\n\
+             queue_depth_max = 16\nbatch_size_min = 3\nbatch_size_max = 8\nbatch_wait_us_max = 70\n\
+             memory_bytes_max = 4096\npriority = \"patient\"\n",
         )
         .unwrap();
         assert_eq!(settings.only, Some(vec![Api::CPU]));
@@ -335,6 +401,62 @@ mod tests {
         assert_eq!((settings.health.hot_celsius, settings.profile), (70.0, false));
         assert_eq!(settings.open.crypto_provider, panoply_core::CryptoProvider::AwsLc);
         assert!(parse("[crypto]\nprovider = \"openssl\"\n").is_err());
+        assert_eq!(settings.pools.short_run_max, Duration::from_micros(90));
+        assert_eq!(settings.pools.short.workers, 0);
+        assert_eq!(settings.pools.get(PoolName::Domain(Domain::Graph)), Some(&DevicePool::default()));
+        let crypto = DevicePool {
+            workers: 2,
+            cores: Some("0-1,4".parse().unwrap()),
+            core_share: 0.5,
+            devices: vec![DeviceId { api: Api::CPU, index: 0 }],
+            queue_depth_max: Some(16),
+            batching: Some(Batching::AtLeast { size_min: 3, size_max: 8, wait_max: Duration::from_micros(70) }),
+            memory_bytes_max: Some(4096),
+            priority: PoolPriority::Patient,
+        };
+        assert_eq!(settings.pools.get(PoolName::Domain(Domain::Crypto)), Some(&crypto));
+    }
+
+    #[test]
+    fn pools_that_cannot_be_are_refused() {
+        let refusal = |text: &str| parse(text).unwrap_err().to_string();
+        for (key, value, expected) in [
+            ("workers", "0", "1 to 16"),
+            ("workers", "17", "1 to 16"),
+            ("cores", "\"3-1\"", "a list of CPUs"),
+            ("cores", "\"\"", "a list of CPUs"),
+            ("core_share", "0", "above 0, at most 1"),
+            ("core_share", "1.01", "above 0, at most 1"),
+            ("devices", "[\"cpu:\"]", "a list of devices"),
+            ("queue_depth_max", "0", "1 to 1048576"),
+            ("queue_depth_max", "1048577", "1 to 1048576"),
+            ("batch_size_max", "0", "1 to 1048576"),
+            ("batch_size_min", "0", "1 to 1048576"),
+            ("batch_wait_us_max", "-1", "microseconds"),
+            ("memory_bytes_max", "-1", "not negative"),
+            ("priority", "\"urgent\"", "\"normal\" or \"patient\""),
+        ] {
+            let error = refusal(&format!("[pools.crypto]\n{key} = {value}\n"));
+            assert!(error.contains(&format!("`pools.crypto.{key}`")) && error.contains(expected), "{error}");
+        }
+        assert!(refusal("[pools.short]\nrun_us_max = 1000001\n").contains("1 to 1000000"));
+        assert!(refusal("[pools.crypto]\nrun_us_max = 5\n").contains("there is no `pools.crypto.run_us_max`"));
+        assert!(refusal("[pools.crypto]\nworker = 5\n").ends_with("did you mean `workers`?"));
+        assert!(refusal("[pools.cripto]\nworkers = 5\n").ends_with("did you mean `crypto`?"));
+        assert!(refusal("[pools]\ncrypto = 5\n").contains("expected a section"));
+    }
+
+    #[test]
+    fn pools_are_set_by_the_environment_too() {
+        let mut settings = Settings::default();
+        settings.set_from_environment("PANOPLY_POOLS_CRYPTO_QUEUE_DEPTH_MAX", "64").unwrap();
+        settings.set_from_environment("PANOPLY_POOLS_SHORT_WORKERS", "2").unwrap();
+        let crypto = settings.pools.get(PoolName::Domain(Domain::Crypto)).unwrap();
+        assert_eq!((crypto.queue_depth_max, settings.pools.short.workers), (Some(64), 2));
+        let error = settings.set_from_environment("PANOPLY_POOLS_CRYPTO_WORKER", "1").unwrap_err();
+        assert!(error.to_string().contains("did you mean `workers`"), "{error}");
+        let error = settings.set_from_environment("PANOPLY_POOLS_CRIPTO_WORKERS", "1").unwrap_err();
+        assert!(error.to_string().contains("did you mean `crypto`"), "{error}");
     }
 
     #[test]

@@ -33,6 +33,16 @@ pub enum Batching {
         /// The longest wait.
         wait_max: Duration,
     },
+    /// While the device is idle, as soon as the group has `size_min` ops. While the device is busy,
+    /// in full groups.
+    AtLeast {
+        /// The number of ops at which a group goes to an idle device.
+        size_min: usize,
+        /// The number of ops at which a group goes at the latest.
+        size_max: usize,
+        /// The longest wait.
+        wait_max: Duration,
+    },
     /// In full groups. While the device is idle, a quarter of a full group is enough.
     HighThroughput {
         /// The number of ops in a full group.
@@ -49,6 +59,7 @@ impl Batching {
             Batching::LowLatency => Duration::ZERO,
             Batching::TimeOrSize { wait_max, .. }
             | Batching::Adaptive { wait_max, .. }
+            | Batching::AtLeast { wait_max, .. }
             | Batching::HighThroughput { wait_max, .. } => *wait_max,
         }
     }
@@ -59,6 +70,7 @@ impl Batching {
             Batching::LowLatency => usize::MAX,
             Batching::TimeOrSize { size_max, .. }
             | Batching::Adaptive { size_max, .. }
+            | Batching::AtLeast { size_max, .. }
             | Batching::HighThroughput { size_max, .. } => (*size_max).max(1),
         }
     }
@@ -133,6 +145,7 @@ impl<T> Batcher<T> {
             Batching::LowLatency => true,
             Batching::TimeOrSize { .. } => false,
             Batching::Adaptive { .. } => !busy || size >= self.target,
+            Batching::AtLeast { size_min, .. } => !busy && size >= size_min,
             Batching::HighThroughput { size_max, .. } => !busy && size >= size_max.div_ceil(4),
         }
     }
@@ -216,5 +229,20 @@ mod tests {
         assert_eq!(ready(&mut batcher, start, false), [0, 1], "a quarter is enough for an idle device");
         batcher.offer(A, 2, start);
         assert_eq!(ready(&mut batcher, start + WAIT, true), [2]);
+    }
+
+    #[test]
+    fn a_smallest_group_goes_to_an_idle_device_alone() {
+        let start = Instant::now();
+        let mut batcher = Batcher::new(Batching::AtLeast { size_min: 2, size_max: 4, wait_max: WAIT });
+        batcher.offer(A, 0, start);
+        assert!(ready(&mut batcher, start, false).is_empty(), "too few");
+        batcher.offer(A, 1, start);
+        assert!(ready(&mut batcher, start, true).is_empty(), "a busy device gets full groups");
+        assert_eq!(ready(&mut batcher, start, false), [0, 1]);
+        (2..6).for_each(|item| batcher.offer(A, item, start));
+        assert_eq!(ready(&mut batcher, start, true), [2, 3, 4, 5]);
+        batcher.offer(A, 6, start);
+        assert_eq!(ready(&mut batcher, start + WAIT, true), [6], "the longest wait is kept");
     }
 }

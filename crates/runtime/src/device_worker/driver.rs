@@ -159,7 +159,7 @@ impl Driver {
             return step;
         }
         if self.lane.take_tripped() {
-            let reason = "its answers are wrong".to_owned();
+            let reason = "its circuit was opened".to_owned();
             let error = Error::DeviceUnavailable { device: self.lane.info.id, reason };
             if !self.end_op(Lane::tell_tripped) || !self.evacuate(&error) {
                 return DriverStep::Exit;
@@ -373,6 +373,7 @@ impl Driver {
             return self.lose_engine(self.clock.now(), error);
         }
         if delivered.tripped {
+            self.lane.note_tripped_elsewhere();
             let reason = "it fails too often".to_owned();
             if !self.evacuate(&Error::DeviceUnavailable { device: self.lane.info.id, reason }) {
                 return DriverStep::Exit;

@@ -12,6 +12,7 @@ use panoply_lockfree::foreign::discard;
 use super::driver::Driver;
 use super::flights::Flight;
 use super::visit::{Interruption, inside};
+use crate::domain_pools::PoolName;
 use crate::health::Mark;
 use crate::lane::{Lane, OpRequest, OpStage, OpTicket, task};
 use crate::options::{Goal, Priority};
@@ -71,9 +72,10 @@ impl Driver {
 
     /// Whether the engine should get another op. A batching strategy can join only ops that were
     /// taken from the queue, so a driver whose batcher holds ops back takes them even while the
-    /// engine is busy.
+    /// engine is busy. A worker for short ops holds few of them: one may turn out to be long.
     fn wants_more(&self) -> bool {
-        let ops_min = if self.lane.info.computes_in_submit { 1 } else { ENGINE_OPS_MIN };
+        let takes_few = self.lane.info.computes_in_submit || self.lane.pool == Some(PoolName::Short);
+        let ops_min = if takes_few { 1 } else { ENGINE_OPS_MIN };
         let (ops, expected_ns) = self.flights.load();
         let busy = ops >= ops_min && expected_ns >= ENGINE_NS_MAX && !self.batcher.holds();
         self.flights.room() > 0 && !busy
@@ -155,6 +157,10 @@ impl Driver {
             flight.times.accepted = task.accepted;
             flight.session = leg == OpStage::Run && task.session;
             flight.service_ns = task.load_ns as f32;
+            if self.lane.pool == Some(PoolName::Short) && !task.forecast.settled {
+                // Its time is a guess. Nothing else goes to the engine until it is known.
+                flight.service_ns = flight.service_ns.max(ENGINE_NS_MAX as f32);
+            }
         }
         let item = Item { token: self.flights.take_off(ticket, flight), op };
         match key {

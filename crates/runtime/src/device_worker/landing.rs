@@ -376,6 +376,7 @@ impl Landing<'_> {
         }
         // An extension op may panic when it is asked for its name.
         let _ = contain(|| lane.model.learn(forecast.key, || Label::of(op), forecast.work_log2, lesson.sample));
+        lane.note_long(lesson.ran_ns);
     }
 
     /// Learns from a transfer to the host, and adds it to the op's history.

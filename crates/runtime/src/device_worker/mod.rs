@@ -37,7 +37,7 @@ pub(crate) mod supervisor;
 mod vigil;
 pub(crate) mod visit;
 
-pub use crate::lane::{WorkerCounters, WorkerLimits, WorkerReport, WorkerState};
+pub use crate::lane::{PoolWorkerReport, WorkerCounters, WorkerLimits, WorkerReport, WorkerState};
 
 /// When an op was accepted, and when it was given to the engine.
 #[derive(Clone, Copy)]

@@ -14,7 +14,8 @@
 //! 4. A device that was given up keeps its old post when it is found again, so that its stuck
 //!    threads still count. Starting it again and a look exclude each other, since a look may be
 //!    about to end the lane's ops.
-//! 5. Time in which the supervisor's own thread was held up counts against no worker: the whole
+//! 5. The workers of pools on a device that was given up end with the device's own worker.
+//! 6. Time in which the supervisor's own thread was held up counts against no worker: the whole
 //!    process may have been stopped.
 
 use std::sync::atomic::Ordering;
@@ -25,7 +26,7 @@ use panoply_core::Error;
 use panoply_core::cpu_set::CpuSet;
 use panoply_lockfree::foreign::contain;
 use panoply_lockfree::slot::slot;
-use panoply_placement::affinity::{pin_current, sleep_precisely};
+use panoply_placement::affinity::{give_way, pin_current, sleep_precisely};
 
 use super::driver::{Driver, DriverStep, Opener};
 use super::vigil::{DriverObservation, SupervisorLook};
@@ -249,10 +250,16 @@ impl SharedSupervisor {
         // back.
         let (ticket, mut receiver) = slot(());
         let (lane_there, opener, cpus, epoch) = (Arc::clone(lane), opener.clone(), cpus.clone(), self.epoch);
-        let spawned = self.owner.spawn(format!("panoply-{}", lane.info.id), move || {
+        let pool = lane.pool.map_or_else(String::new, |pool| format!("-{pool}"));
+        let is_patient = lane.is_patient();
+        let spawned = self.owner.spawn(format!("panoply-{}{pool}", lane.info.id), move || {
             if let Some(cpus) = &cpus {
                 // A worker that may not be pinned runs wherever the system puts it.
                 let _ = pin_current(cpus);
+            }
+            if is_patient {
+                // Threads that the engine starts inherit it.
+                let _ = give_way();
             }
             // Engines pause while their device works. If precise pauses are not available, the
             // pauses are slightly longer.
@@ -324,6 +331,12 @@ impl SharedSupervisor {
         } else if let Some(hand) = post.current.take_if(|hand| hand.has_died()) {
             found.error = Error::EnginePanicked { device, message: hand.bury(&mut found.tickets) };
             self.replace(post, &mut found);
+        }
+        if found.state.is_none()
+            && let Some(trouble) = post.lane.leader_trouble()
+        {
+            // Its device was given up: its ops go elsewhere, and it ends after those in flight.
+            (found.state, found.error) = (Some(WorkerState::Failed), trouble);
         }
         (found.state.is_some() || !found.tickets.is_empty()).then_some(found)
     }

@@ -239,6 +239,7 @@ impl Lane {
                 unverified: read(&counts.unverified),
             },
             health: self.gate.report(self.process),
+            pool_workers: Vec::new(),
         }
     }
 

@@ -14,9 +14,6 @@ use super::{Lane, OpTicket};
 use crate::health::Mark;
 use crate::options::Priority;
 
-/// Of this many ops taken from mixed queues, one comes from the patient queue first.
-const TURNS: u32 = 8;
-
 /// The position at which an op waits for room in a lane.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlaceInLine {
@@ -109,13 +106,9 @@ impl Lane {
         }
         let mut taken = 0;
         while taken < count_max {
-            *turn = turn.wrapping_add(1) % TURNS;
-            let order = match *turn {
-                0 => [&self.patient, &self.normal, &self.urgent],
-                3 | 6 => [&self.normal, &self.patient, &self.urgent],
-                _ => [&self.urgent, &self.normal, &self.patient],
-            };
-            let Some(ticket) = order.into_iter().find_map(OpQueue::pop) else { break };
+            *turn = turn.wrapping_add(1) % Priority::TURNS;
+            let order = Priority::order_at(*turn);
+            let Some(ticket) = order.into_iter().find_map(|priority| self.line(priority).pop()) else { break };
             receive(ticket);
             taken += 1;
         }

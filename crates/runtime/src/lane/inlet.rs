@@ -54,6 +54,13 @@ impl Inlet {
         }
     }
 
+    /// Makes the relay look at all lanes once.
+    pub(crate) fn ask(&self) {
+        self.uneven.store(true, Ordering::Release);
+        self.idle.store(true, Ordering::Release);
+        self.sleeper.wake();
+    }
+
     /// Called by a worker that has run out of work. If some lane has too much, the relay looks at
     /// once.
     pub(crate) fn note_idle(&self) {

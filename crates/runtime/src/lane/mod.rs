@@ -1,6 +1,9 @@
-//! The state of one device that callers, the worker and its supervisor share: its queue, its books,
-//! its state, and what was learned about it. All modules above meet here, and the lane knows none
-//! of them: neither the router that chooses a lane nor the driver that serves it.
+//! The state of one worker that callers, the worker and its supervisor share: its queue, its books,
+//! its state, and what was learned about its device. All modules above meet here, and the lane
+//! knows none of them: neither the router that chooses a lane nor the driver that serves it.
+//!
+//! A device has one lane of its own. Workers of pools (see `domain_pools`) have further lanes for
+//! the same device, which share its slot, its health and its measured times.
 //!
 //! * `task`: the content of a ticket, and the stops that an op makes. `in_parts`: a graph whose
 //!   parts run on several devices.
@@ -24,6 +27,7 @@ use tracing::Level;
 
 use crate::address_space;
 use crate::batcher::Batching;
+use crate::domain_pools::{DevicePool, PoolName, PoolPriority, Pools};
 use crate::health::{Gate, HealthRules};
 use crate::learned::links::Links;
 use crate::learned::model::{CurveKey, Model};
@@ -55,7 +59,7 @@ use panoply_lockfree::CacheLine;
 use panoply_lockfree::foreign::tell;
 use panoply_lockfree::sleeper::Sleeper;
 use panoply_lockfree::slot::{Receiver, Remains, Ticket};
-pub use report::{WorkerCounters, WorkerLimits, WorkerReport, WorkerState};
+pub use report::{PoolWorkerReport, WorkerCounters, WorkerLimits, WorkerReport, WorkerState};
 pub(crate) use task::{Forecast, OpRequest, OpStage};
 use warm_ups::WarmUps;
 
@@ -72,7 +76,7 @@ const RUN: u8 = 0;
 const DRAIN: u8 = 1;
 const ABORT: u8 = 2;
 
-/// One device as the runtime sees it.
+/// One worker of a device as the runtime sees it.
 pub(crate) struct Lane {
     /// Its id, unique among all lanes that its runtime ever made.
     pub(crate) id: u16,
@@ -84,17 +88,18 @@ pub(crate) struct Lane {
     pub(crate) batching: Batching,
     pub(crate) sleeper: Sleeper,
     pub(crate) counts: OpCounters,
-    pub(crate) model: Model,
-    pub(crate) links: Links,
-    pub(crate) gate: Gate,
+    /// Shared by all lanes of the device, like `links`, `gate`, `exploring` and `explored_ns`.
+    pub(crate) model: Arc<Model>,
+    pub(crate) links: Arc<Links>,
+    pub(crate) gate: Arc<Gate>,
     pub(crate) metrics: LaneMetrics,
     /// The device's objects that are made again when it is opened again. Lanes of one device share
     /// the list: a device that is found again after it was given up gets a new lane.
     pub(crate) objects: Arc<Objects>,
     /// Number of exploring ops (sent to learn how fast the device is) that have not come back.
-    pub(crate) exploring: AtomicU32,
+    pub(crate) exploring: Arc<AtomicU32>,
     /// How long the device worked on exploring ops.
-    pub(crate) explored_ns: AtomicU64,
+    pub(crate) explored_ns: Arc<AtomicU64>,
     /// The predicted time of all work that waits or runs, in nanoseconds.
     backlog_ns: CacheLine<AtomicU64>,
     normal: OpQueue,
@@ -115,8 +120,9 @@ pub(crate) struct Lane {
     suspect: AtomicBool,
     /// How long the device worked to compare the answers of others.
     compared_ns: AtomicU64,
-    /// Whether a wrong answer opened the circuit and the worker has not noticed yet.
-    tripped: AtomicBool,
+    /// How often the device's circuit was opened, and how often this worker has noticed that.
+    trips: Arc<AtomicU64>,
+    trips_seen: AtomicU64,
     /// Whether another lane has taken over its slot.
     replaced: AtomicBool,
     /// The number of this lane among all that were put into slots; see `Lane::placed`.
@@ -124,7 +130,14 @@ pub(crate) struct Lane {
     state: AtomicU8,
     /// The error behind the state. Written on transitions only, never on the path of an op.
     trouble: Mutex<Option<Error>>,
-    inlet: Arc<Inlet>,
+    /// The pool of the worker. `None` for the device's own worker.
+    pub(crate) pool: Option<PoolName>,
+    /// The number of the worker within its pool.
+    pub(crate) pool_number: usize,
+    /// The lane of the device's own worker, for a worker of a pool.
+    leader: Option<Arc<Lane>>,
+    pub(crate) pools: Arc<Pools>,
+    pub(super) inlet: Arc<Inlet>,
     clock: Arc<dyn Clock>,
     epoch: Instant,
     /// The process that the worker runs in.
@@ -153,6 +166,7 @@ pub(crate) struct LaneSetup {
     pub(crate) opinions: Option<Arc<Opinions>>,
     /// Devices that get no lane.
     pub(crate) leave_out: Vec<DeviceId>,
+    pub(crate) pools: Arc<Pools>,
 }
 
 impl Lane {
@@ -178,13 +192,13 @@ impl Lane {
             batching: setup.batching,
             sleeper: Sleeper::new(),
             counts: OpCounters::default(),
-            model: Model::new(),
-            links: Links::default(),
-            gate: Gate::new(),
+            model: Arc::new(Model::new()),
+            links: Arc::default(),
+            gate: Arc::new(Gate::new()),
             metrics: LaneMetrics::new(),
             objects: Arc::default(),
-            exploring: AtomicU32::new(0),
-            explored_ns: AtomicU64::new(0),
+            exploring: Arc::default(),
+            explored_ns: Arc::default(),
             backlog_ns: CacheLine(AtomicU64::new(0)),
             normal: OpQueue::new(depth),
             urgent: OpQueue::new(depth),
@@ -197,16 +211,80 @@ impl Lane {
             chosen: AtomicU64::new(opinions::CHOSEN_FIRST),
             suspect: AtomicBool::new(false),
             compared_ns: AtomicU64::new(0),
-            tripped: AtomicBool::new(false),
+            trips: Arc::default(),
+            trips_seen: AtomicU64::new(0),
             replaced: AtomicBool::new(false),
             placed: AtomicU32::new(0),
             state: AtomicU8::new(WorkerState::Opening as u8),
             trouble: Mutex::new(None),
+            pool: None,
+            pool_number: 0,
+            leader: None,
+            pools: Arc::clone(&setup.pools),
             inlet: Arc::clone(&setup.inlet),
             clock: Arc::clone(&setup.clock),
             epoch: setup.epoch,
             process: Process::current(),
         }
+    }
+
+    /// The lane of a further worker of the leader's device, the `number`-th of its pool.
+    pub(crate) fn of_pool(
+        leader: &Arc<Lane>,
+        id: u16,
+        (name, number): (PoolName, usize),
+        setup: &LaneSetup,
+        pool: &DevicePool,
+    ) -> Lane {
+        let mut setup = setup.clone();
+        setup.limits.queue_depth_max = pool.queue_depth_max.unwrap_or(setup.limits.queue_depth_max);
+        setup.batching = pool.batching.unwrap_or(setup.batching);
+        // Ops may move between the lanes of one device.
+        setup.inlet.expect_lane(leader.number.saturating_add(1));
+        let place = LaneSlot { id, number: leader.number };
+        let trips_seen = AtomicU64::new(leader.trips.load(Ordering::Relaxed));
+        Lane {
+            model: Arc::clone(&leader.model),
+            links: Arc::clone(&leader.links),
+            gate: Arc::clone(&leader.gate),
+            exploring: Arc::clone(&leader.exploring),
+            explored_ns: Arc::clone(&leader.explored_ns),
+            trips: Arc::clone(&leader.trips),
+            trips_seen,
+            pool: Some(name),
+            pool_number: number,
+            leader: Some(Arc::clone(leader)),
+            ..Lane::new(place, leader.info.clone(), &setup)
+        }
+    }
+
+    /// Why the worker must end although nothing is wrong with it: the device was given up. `None`
+    /// for the device's own worker.
+    pub(crate) fn leader_trouble(&self) -> Option<Error> {
+        let leader = self.leader.as_ref().filter(|leader| leader.state() == WorkerState::Failed)?;
+        let lives = !matches!(self.state(), WorkerState::Failed | WorkerState::Stopped);
+        let trouble = || leader.trouble.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
+        let unknown = || Error::DeviceUnavailable { device: self.info.id, reason: "it was given up".to_owned() };
+        lives.then(|| trouble().unwrap_or_else(unknown))
+    }
+
+    /// Whether the worker's threads give way to all others.
+    pub(crate) fn is_patient(&self) -> bool {
+        let pool = self.pool.and_then(|name| self.pools.get(name));
+        pool.is_some_and(|pool| pool.priority == PoolPriority::Patient)
+    }
+
+    /// Notes that an op has kept a worker for short ops long. The ops behind it may go elsewhere.
+    pub(crate) fn note_long(&self, ran_ns: f32) {
+        if self.pool == Some(PoolName::Short) && ran_ns > self.overlong_ns() {
+            self.inlet.ask();
+        }
+    }
+
+    /// The expected time, in nanoseconds, above which an op leaves the queue of short ops: well
+    /// above the bound for entering it, so that no op goes back and forth.
+    pub(crate) fn overlong_ns(&self) -> f32 {
+        4.0 * self.pools.short_run_max.as_nanos() as f32
     }
 
     /// Makes the lane share the objects of the lane before it.
@@ -365,6 +443,7 @@ pub(crate) mod tests {
             epoch,
             opinions: None,
             leave_out: Vec::new(),
+            pools: std::sync::Arc::default(),
         };
         Lane::new(LaneSlot { id: 0, number: 0 }, info, &setup)
     }

@@ -159,16 +159,24 @@ impl Lane {
         }
     }
 
-    /// Notes that a wrong answer opened the circuit, so that the worker sends the ops in its queue
-    /// to other devices.
-    fn note_tripped(&self) {
-        self.tripped.store(true, Ordering::Release);
+    /// Notes that the circuit was opened, so that every worker of the device sends the ops in its
+    /// queue to other devices.
+    pub(crate) fn note_tripped(&self) {
+        self.trips.fetch_add(1, Ordering::Release);
         self.sleeper.wake();
     }
 
-    /// Whether a wrong answer opened the circuit since the last call.
+    /// Notes that this worker has seen the circuit open, and that the device's other workers have
+    /// not.
+    pub(crate) fn note_tripped_elsewhere(&self) {
+        let trips = self.trips.fetch_add(1, Ordering::AcqRel) + 1;
+        self.trips_seen.store(trips, Ordering::Release);
+    }
+
+    /// Whether the circuit was opened since the last call.
     pub(crate) fn take_tripped(&self) -> bool {
-        self.tripped.load(Ordering::Relaxed) && self.tripped.swap(false, Ordering::AcqRel)
+        let trips = self.trips.load(Ordering::Relaxed);
+        trips != self.trips_seen.load(Ordering::Relaxed) && trips != self.trips_seen.swap(trips, Ordering::AcqRel)
     }
 }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use panoply_core::{DeviceId, Error};
 
+use crate::domain_pools::PoolName;
 use crate::health::HealthReport;
 
 /// Limits of one device worker.
@@ -107,23 +108,90 @@ pub struct WorkerCounters {
     pub unverified: u64,
 }
 
-/// One device worker as its users see it.
+/// One device as its users see it: its own worker and those of its pools together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WorkerReport {
     /// The device.
     pub device: DeviceId,
+    /// The state of the device's own worker.
+    pub state: WorkerState,
+    /// Why the worker is not ready, if it is not.
+    pub trouble: Option<Error>,
+    /// Ops that wait in the queues.
+    pub queued: usize,
+    /// Ops whose callers wait for room in a queue.
+    pub waiting: usize,
+    /// The capacity of its own worker's queue.
+    pub queue_depth_max: usize,
+    /// The sums of all workers' counters.
+    pub counters: WorkerCounters,
+    /// The device's health.
+    pub health: HealthReport,
+    /// The workers of pools on this device.
+    pub pool_workers: Vec<PoolWorkerReport>,
+}
+
+/// One worker of a pool on one device.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PoolWorkerReport {
+    /// The pool.
+    pub pool: PoolName,
     /// The worker's state.
     pub state: WorkerState,
     /// Why the worker is not ready, if it is not.
     pub trouble: Option<Error>,
-    /// Ops that wait in the queue.
+    /// Ops that wait in its queue.
     pub queued: usize,
-    /// Ops whose callers wait for room in the queue.
+    /// Ops whose callers wait for room in its queue.
     pub waiting: usize,
-    /// The capacity of the queue.
+    /// The capacity of its queue.
     pub queue_depth_max: usize,
-    /// The worker's counters.
+    /// Its counters.
     pub counters: WorkerCounters,
-    /// The device's health.
-    pub health: HealthReport,
+}
+
+impl WorkerReport {
+    /// Adds the report of a pool's worker on the same device.
+    pub(crate) fn add(&mut self, pool: PoolName, other: WorkerReport) {
+        let WorkerReport { state, trouble, queued, waiting, queue_depth_max, counters, .. } = other;
+        self.queued += queued;
+        self.waiting += waiting;
+        self.counters.add(&counters);
+        self.pool_workers.push(PoolWorkerReport { pool, state, trouble, queued, waiting, queue_depth_max, counters });
+    }
+}
+
+impl WorkerCounters {
+    fn add(&mut self, other: &WorkerCounters) {
+        let WorkerCounters {
+            accepted,
+            completed,
+            failed,
+            cancelled,
+            moved,
+            fallbacks,
+            relieved,
+            panics,
+            reopened,
+            replaced,
+            stray_answers,
+            verified,
+            mismatched,
+            unverified,
+        } = self;
+        *accepted += other.accepted;
+        *completed += other.completed;
+        *failed += other.failed;
+        *cancelled += other.cancelled;
+        *moved += other.moved;
+        *fallbacks += other.fallbacks;
+        *relieved += other.relieved;
+        *panics += other.panics;
+        *reopened += other.reopened;
+        *replaced += other.replaced;
+        *stray_answers += other.stray_answers;
+        *verified += other.verified;
+        *mismatched += other.mismatched;
+        *unverified += other.unverified;
+    }
 }

@@ -19,6 +19,7 @@ use panoply_core::{DeviceKind, FirstGuess, Op, Result, Warmth};
 
 use super::facts::Facts;
 use super::lanes::{Candidate, LANES_MAX};
+use super::workers::{ExpectedTime, worker_for};
 use super::{Decision, Router, account};
 use crate::health::Admission;
 use crate::lane::{Forecast, WorkerState};
@@ -52,7 +53,7 @@ pub(super) enum Fitness {
 /// The router's prediction for one op on one lane.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LanePrediction {
-    /// The id of the lane.
+    /// The id of the lane that takes the op: the device's own, or one of its pools.
     pub(super) id: u16,
     pub(super) fitness: Fitness,
     pub(super) measured: bool,
@@ -105,6 +106,23 @@ pub(super) fn choose(router: &Router, op: &Op, wishes: &Wishes, now: Instant) ->
     };
     warm_up_colder(router, &sights, choice, op, wishes);
     Ok(Decision { forecast: forecast(router, &sights, choice) })
+}
+
+/// The forecast for the op on the worker of this device that would take it now. `None` if the
+/// device cannot run it.
+pub(super) fn at_device(
+    router: &Router,
+    candidate: &Candidate,
+    op: &Op,
+    wishes: &Wishes,
+    now: Instant,
+) -> Option<Forecast> {
+    let mut sights = LanePredictions { of: [UNSEEN; LANES_MAX], facts: Facts::of(op) };
+    let number = candidate.lane.number;
+    let sight = look_at(router, candidate, op, &sights.facts, wishes, now);
+    sights.of[usize::from(number)] = sight;
+    let choice = Choice { lane: number, explored: false };
+    (sight.fitness == Fitness::Fit && !sight.probe).then(|| forecast(router, &sights, choice))
 }
 
 /// The forecast for the best of the allowed lanes that are fit and measured for this op. It
@@ -213,19 +231,21 @@ fn look_at(
     let host_memory = lane.info.shares_host_memory;
     let known = lane.model.estimate(facts.key, facts.work_log2);
     let estimate = known.unwrap_or_else(|| estimate_of(candidate.first_guess(op), facts.work_log2));
+    let expected = ExpectedTime { run_ns: estimate.run_ns, is_measured: known.is_some(), is_near: estimate.near };
+    let worker = worker_for(router, candidate, facts, wishes, expected);
     let capacity = lane.gate.capacity();
     let mut transfer_ns = facts.transfer_ns(lane, &router.lanes, host_memory);
     if wishes.to_host && !host_memory {
         transfer_ns += lane.links.down.time_ns(estimate.output_bytes());
     }
     let mut sight = LanePrediction {
-        id: lane.id,
+        id: worker.lane.id,
         fitness: Fitness::Fit,
         measured: estimate.near,
         settled: estimate.settled,
         explorable: !estimate.settled && lane.may_be_explored(now),
         probe: false,
-        queue_ns: backlog_ns(router, candidate) / capacity,
+        queue_ns: backlog_ns(router, candidate, worker) / capacity,
         transfer_ns,
         run_ns: estimate.run_ns / capacity,
         service_ns: estimate.service_ns / capacity,
@@ -287,7 +307,9 @@ pub(super) fn pick(router: &Router, sights: &LanePredictions, wishes: &Wishes, l
     let seen = &sights.of[..lanes];
     let fit = |lane: usize| seen[lane].fitness == Fitness::Fit && seen[lane].outdone_by.is_none();
     if let Some(preferred) = wishes.prefer
-        && let Some(slot) = seen.iter().position(|sight| sight.id == preferred && sight.fitness == Fitness::Fit)
+        && let Some(slot) = router.lanes.made(preferred).map(|preferred| usize::from(preferred.lane.number))
+        && seen.get(slot).is_some_and(|sight| sight.fitness == Fitness::Fit)
+        && router.lanes.get(slot).is_some_and(|serving| serving.lane.id == preferred)
     {
         return Some(Choice { lane: slot as u8, explored: false });
     }
@@ -344,9 +366,10 @@ fn warm_up_colder(router: &Router, sights: &LanePredictions, choice: Choice, op:
     }
 }
 
-/// The backlog of the hardware: the sum over every lane that reaches it.
-fn backlog_ns(router: &Router, candidate: &Candidate) -> f32 {
-    let mut backlog = candidate.lane.backlog_ns() as f32;
+/// The backlog before an op of this worker: its own, and those of other APIs for the hardware. The
+/// device's other workers share its cores by time, so the op does not wait for them.
+fn backlog_ns(router: &Router, candidate: &Candidate, worker: &Candidate) -> f32 {
+    let mut backlog = worker.lane.backlog_ns() as f32;
     let mut siblings = candidate.same_hardware.load(std::sync::atomic::Ordering::Relaxed);
     while siblings != 0 {
         let other = router.lanes.get(siblings.trailing_zeros() as usize);

@@ -1,6 +1,7 @@
 //! Sends an op to the lane that was chosen for it.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use panoply_core::{Describe, Error, Op, Result};
@@ -21,19 +22,28 @@ pub(crate) struct Dispatch {
 
 impl Router {
     /// Called when an op is about to come. If there is only one device, its sleeping worker wakes
-    /// up while the op is prepared, because waking takes longer than the preparation. With several
-    /// devices, only the chosen one is woken, later.
+    /// up while the op is prepared, because waking takes longer than the preparation. Of several
+    /// workers, that is the one that got the last op. With several devices, only the chosen one is
+    /// woken, later.
     pub(crate) fn expect_op(&self) {
         if self.lanes.len() == 1
-            && let Some(only) = self.lanes.get(0)
+            && let Some(recent) = self.lanes.made(self.recent.load(Ordering::Relaxed))
         {
-            only.lane.sleeper.wake();
+            recent.lane.sleeper.wake();
+        }
+    }
+
+    fn note_recent(&self, lane: &Lane) {
+        // Most programs send op after op to one worker: the cache line stays shared.
+        if self.recent.load(Ordering::Relaxed) != lane.id {
+            self.recent.store(lane.id, Ordering::Relaxed);
         }
     }
 
     /// Chooses a lane and sends the op there. If that lane is full, the op waits for room, or goes
     /// to the next best lane if it must not wait. If the lane is gone, the op always goes to the
-    /// next best lane. For a graph that must be cut, the first part is sent.
+    /// next best lane; where the lane of a pool is gone, that is the device's own. For a graph that
+    /// must be cut, the first part is sent.
     pub(crate) fn send(&self, mut op: Op, mut wishes: Wishes, now: Instant, may_wait: bool) -> Result<Dispatch> {
         let mut parts = self.cut(&op, &wishes)?;
         if let Some(parts) = &parts {
@@ -54,6 +64,7 @@ impl Router {
             let target = self.lanes.made(task.forecast.target).map_or(0, |target| 1_u64 << target.lane.number);
             let Some(lane) = self.next_stop(&mut task) else { return Err(Error::ShuttingDown) };
             lane.sleeper.wake();
+            self.note_recent(&lane);
             let (ticket, receiver) = slot(task);
             let (mut ticket, error) = match lane.try_send(ticket) {
                 Ok(()) => return Ok(Dispatch { receiver, lane, unsent: None }),
@@ -65,14 +76,18 @@ impl Router {
             let Some(task) = ticket.take_question() else { return Err(error) };
             // No caller waits for this ticket, so its answer is never read.
             ticket.answer(Err(Error::Cancelled));
-            allowed &= !target;
             parts = task.history.and_then(|history| history.parts);
-            let error = first_refusal.unwrap_or(error);
-            match task.op.filter(|_| !wishes.pinned) {
+            // The worker of a pool is gone: the next choice passes it over.
+            let is_pool_gone = lane.pool.is_some() && !matches!(error, Error::Busy { .. });
+            let error = first_refusal.take().unwrap_or(error);
+            match task.op.filter(|_| !wishes.pinned || is_pool_gone) {
                 Some(back) => op = back,
                 None => return Err(error),
             }
-            first_refusal = Some(error);
+            if !is_pool_gone {
+                allowed &= !target;
+                first_refusal = Some(error);
+            }
         }
     }
 

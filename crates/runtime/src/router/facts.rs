@@ -1,7 +1,8 @@
 //! The properties of an op that matter for the choice of its device, gathered in one pass over its
 //! inputs.
 
-use panoply_core::{Describe, DeviceId, Location, Op, PartRef};
+use panoply_core::op::signal::SignalOp;
+use panoply_core::{Describe, DeviceId, Domain, Location, Op, PartRef};
 
 use super::lanes::{Candidate, LaneList};
 use crate::lane::Lane;
@@ -25,6 +26,11 @@ pub(super) struct Facts {
     pub(super) bound_to: Option<DeviceId>,
     /// Whether the op names a device object.
     pub(super) has_object: bool,
+    /// Whether the op may make or name a device object, has a sink, or moves data: the engine that
+    /// runs it matters, beyond its device.
+    pub(super) keeps_state: bool,
+    /// The domain of the op. `None` for an extension, whose domain has no pool.
+    pub(super) domain: Option<Domain>,
 }
 
 impl Facts {
@@ -37,17 +43,23 @@ impl Facts {
             crowded: false,
             bound_to: op.bound_to(),
             has_object: false,
+            keeps_state: matches!(op, Op::Extension(_) | Op::Signal(SignalOp::StartFilter(_))),
+            domain: if matches!(op, Op::Extension(_)) { None } else { Some(op.domain()) },
         };
+        facts.keeps_state |= facts.bound_to.is_some();
         let mut dtype = None;
         op.for_each_part(&mut |part| {
             match part {
                 PartRef::Tensor(tensor) => dtype = dtype.or(Some(tensor.dtype())),
                 PartRef::Bytes(_) => {}
                 PartRef::Object(_) => {
-                    facts.has_object = true;
+                    (facts.has_object, facts.keeps_state) = (true, true);
                     return;
                 }
-                PartRef::Sink(_) => return,
+                PartRef::Sink(_) => {
+                    facts.keeps_state = true;
+                    return;
+                }
             }
             let bytes = part.len_bytes() as f32;
             match part.location() {
@@ -64,6 +76,11 @@ impl Facts {
         self.crowded |= known.is_none();
         let place = &mut self.owners[known.unwrap_or(OWNERS_MAX - 1)];
         *place = Some(place.map_or((owner, bytes), |(device, before)| (device, before + bytes)));
+    }
+
+    /// Whether all inputs are on the host.
+    pub(super) fn is_on_host(&self) -> bool {
+        self.owners[0].is_none()
     }
 
     /// Whether some input lives where this device does not reach it.

@@ -7,6 +7,8 @@
 //!    every slot is taken, a new lane takes over the slot of a lane that was given up. A lane that
 //!    was replaced is put back into its slot when its device is found again and the lane that took
 //!    the slot over is gone.
+//!    The further workers of a device, which belong to pools, have lanes with ids of their own and
+//!    the number of the device's slot. No slot holds them: they are found through the lane in it.
 //! 3. A set of lanes that was made from device names does not apply to lanes that were put into
 //!    slots after it: see `Wishes::allows`.
 //! 4. `made` has room for [`LANES_IN_LIFE_MAX`] lanes. A lane is made only when a slot gets a
@@ -33,6 +35,8 @@ pub(crate) struct Candidate {
     backend: Arc<dyn Backend>,
     /// The slots of lanes that reach the same hardware through other APIs.
     pub(crate) same_hardware: AtomicU64,
+    /// The ids of the lanes of pools on this device, set once. Empty for such a lane itself.
+    pool_lanes: OnceLock<Box<[u16]>>,
 }
 
 /// The lanes of a runtime. See the module.
@@ -93,10 +97,10 @@ impl LaneList {
         }
         let lane = Arc::new(make(LaneSlot { id: id as u16, number: number as u8 }));
         let backend = Arc::clone(backend);
-        let _ = place.set(Candidate { lane: Arc::clone(&lane), backend, same_hardware: AtomicU64::new(0) });
+        let _ = place.set(Candidate::new(Arc::clone(&lane), backend));
         self.made_count.store(id + 1, Ordering::Release);
         if let Some(before) = before {
-            before.lane.note_replaced();
+            self.group(before).for_each(|worker| worker.lane.note_replaced());
         }
         if let Some(candidate) = place.get() {
             self.put_in_slot(candidate);
@@ -104,12 +108,46 @@ impl LaneList {
         Ok(lane)
     }
 
+    /// Adds the lanes of pools to a device that has none yet. `make` gets the id of each. Returns
+    /// the lanes for which there is room.
+    pub(crate) fn add_pool_lanes(
+        &self,
+        leader: &Candidate,
+        count: usize,
+        mut make: impl FnMut(usize, u16) -> Option<Lane>,
+    ) -> Vec<Arc<Lane>> {
+        let _guard = self.growing.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut lanes = Vec::with_capacity(count);
+        for index in 0..count {
+            let id = self.made_count.load(Ordering::Acquire);
+            let Some(place) = self.made.get(id) else { break };
+            let Some(lane) = make(index, id as u16).map(Arc::new) else { break };
+            lane.note_placed(leader.lane.placed());
+            let _ = place.set(Candidate::new(Arc::clone(&lane), Arc::clone(&leader.backend)));
+            self.made_count.store(id + 1, Ordering::Release);
+            lanes.push(lane);
+        }
+        let _ = leader.pool_lanes.set(lanes.iter().map(|lane| lane.id).collect());
+        lanes
+    }
+
+    /// The lanes of pools on the device of this lane.
+    pub(crate) fn pool_lanes<'a>(&'a self, leader: &'a Candidate) -> impl Iterator<Item = &'a Candidate> {
+        let ids = leader.pool_lanes.get().map_or(&[][..], |ids| ids);
+        ids.iter().filter_map(|id| self.made(*id))
+    }
+
+    /// A device's own lane and those of its pools.
+    pub(crate) fn group<'a>(&'a self, leader: &'a Candidate) -> impl Iterator<Item = &'a Candidate> {
+        std::iter::once(leader).chain(self.pool_lanes(leader))
+    }
+
     /// Puts a lane that was replaced back into its slot, after the lane that took it over was given
     /// up. The caller must have made sure that the lane accepts ops again.
     pub(crate) fn put_back(&self, candidate: &Candidate) {
         let _guard = self.growing.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if let Some(before) = self.get(usize::from(candidate.lane.number)) {
-            before.lane.note_replaced();
+            self.group(before).for_each(|worker| worker.lane.note_replaced());
         }
         self.put_in_slot(candidate);
     }
@@ -129,7 +167,7 @@ impl LaneList {
         }
         candidate.same_hardware.store(siblings, Ordering::Release);
         let placed = self.placed_count.load(Ordering::Acquire);
-        lane.note_placed(placed);
+        self.group(candidate).for_each(|worker| worker.lane.note_placed(placed));
         self.slots[number].store(lane.id, Ordering::Release);
         self.slot_count.fetch_max(number + 1, Ordering::AcqRel);
         // Stored after the lane serves: a thread that read this count before, and then the slots,
@@ -175,7 +213,7 @@ impl LaneList {
 
     /// The newest lane that a device ever had.
     pub(crate) fn newest_of(&self, device: DeviceId) -> Option<&Candidate> {
-        self.all().filter(|candidate| candidate.lane.info.id == device).last()
+        self.all().filter(|candidate| candidate.lane.pool.is_none() && candidate.lane.info.id == device).last()
     }
 
     /// The bit of the lane that serves this device, or an error that names the existing devices.
@@ -200,10 +238,15 @@ impl LaneList {
 /// refusal.
 impl Candidate {
     pub(crate) fn can_run(&self, op: &Op) -> bool {
-        contain(|| self.backend.can_run(&self.lane.info, op)).unwrap_or(false)
+        let pooled = || self.lane.pools.serve(op, self.lane.info.id);
+        contain(|| self.backend.can_run(&self.lane.info, op) && pooled()).unwrap_or(false)
     }
 
     pub(crate) fn supports(&self, op: &Op) -> Support {
+        if !self.lane.pools.serve(op, self.lane.info.id) {
+            let domain = op.domain();
+            return Support::No(format!("the pool of its domain names other devices (`pools.{domain}.devices`)"));
+        }
         let panicked = |message| Support::No(format!("its backend panicked: {message}"));
         contain(|| self.backend.supports(&self.lane.info, op)).unwrap_or_else(panicked)
     }
@@ -223,6 +266,15 @@ impl Candidate {
 }
 
 impl Candidate {
+    fn new(lane: Arc<Lane>, backend: Arc<dyn Backend>) -> Candidate {
+        Candidate { lane, backend, same_hardware: AtomicU64::new(0), pool_lanes: OnceLock::new() }
+    }
+
+    /// Whether the lanes of pools on this device were made, if there are any.
+    pub(crate) fn has_pool_lanes(&self) -> bool {
+        self.pool_lanes.get().is_some()
+    }
+
     /// Whether the worker still accepts ops.
     pub(crate) fn is_alive(&self) -> bool {
         !matches!(self.lane.state(), WorkerState::Failed | WorkerState::Stopped)

@@ -8,21 +8,22 @@
 //! * `lanes`: the devices, in slots that are reused;
 //! * `wishes`: a caller's wishes in terms of the lanes;
 //! * `facts`: the properties of an op that matter for the choice;
-//! * `choice`: the choice itself, and `dispatch`, which sends the op there;
+//! * `choice`: the choice itself, `workers`, the choice among the workers of one device, and
+//!   `dispatch`, which sends the op there;
 //! * `cuts`: graphs that no device runs whole;
 //! * `balance`: moves waiting ops to idle devices if they finish sooner there;
 //! * `account`: why no device is left, and the alternatives that a caller asked for;
 //! * `profile`: saves and loads what was learned.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::time::Instant;
 
 use panoply_core::{Op, Result};
 use panoply_lockfree::CacheLine;
 
 use crate::lane::task::ProbeSeat;
-use crate::lane::{Forecast, Lane, OpRequest};
+use crate::lane::{Forecast, Lane, OpRequest, WorkerReport};
 use crate::options::Wishes;
 
 mod account;
@@ -34,6 +35,7 @@ mod facts;
 mod lanes;
 pub mod profile;
 mod wishes;
+mod workers;
 
 pub(crate) use lanes::{Candidate, LANES_MAX, LaneList};
 
@@ -63,6 +65,8 @@ pub(crate) struct Router {
     exploration: Exploration,
     routed: CacheLine<AtomicU64>,
     explored: AtomicU64,
+    /// The id of the lane that got the last op, where there is only one device.
+    recent: AtomicU16,
 }
 
 impl Router {
@@ -72,6 +76,7 @@ impl Router {
             exploration,
             routed: CacheLine(AtomicU64::new(0)),
             explored: AtomicU64::new(0),
+            recent: AtomicU16::new(0),
         }
     }
 
@@ -89,6 +94,17 @@ impl Router {
         }
     }
 
+    /// The report of a device: the sums over its own worker and those of its pools.
+    pub(crate) fn report(&self, device: &Candidate) -> WorkerReport {
+        let mut report = device.lane.report();
+        for worker in self.lanes.pool_lanes(device) {
+            if let Some(pool) = worker.lane.pool {
+                report.add(pool, worker.lane.report());
+            }
+        }
+        report
+    }
+
     /// Redirects an op whose lane was given up to the lane that its device got when it was found
     /// again, if there is one.
     pub(crate) fn follow(&self, task: &mut OpRequest) {
@@ -99,6 +115,17 @@ impl Router {
             task.seat = None;
             task.forecast.target = newer.lane.id;
         }
+    }
+
+    /// [`Router::follow`] for an op whose worker of a pool was given up while its device was not.
+    /// Returns whether the op goes on to the device's own worker.
+    pub(crate) fn leave_pool(&self, task: &mut OpRequest) -> bool {
+        let of_pool = |id| self.lanes.made(id).is_some_and(|target: &Candidate| target.lane.pool.is_some());
+        let before = task.forecast.target;
+        if of_pool(before) {
+            self.follow(task);
+        }
+        before != task.forecast.target
     }
 
     /// The lane that the op visits next: the lane that holds an input to fetch, or the one that

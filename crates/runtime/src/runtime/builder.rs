@@ -7,11 +7,13 @@ use std::time::{Duration, Instant};
 use panoply_core::clock::SystemClock;
 use panoply_core::{Absence, Api, Backend, DeviceId, Error, OpenOptions};
 use panoply_lockfree::queue::QUEUE_DEPTH_MAX;
+use panoply_placement::Topology;
 
 use super::discovery::Search;
 use super::{BackendReport, Control, Runtime};
 use crate::batcher::Batching;
 use crate::device_worker::supervisor::Supervisor;
+use crate::domain_pools::{DevicePool, POOL_WORKERS_MAX, PoolName, Pools, SHORT_RUN_MAX};
 use crate::errands::Errands;
 use crate::health::HealthRules;
 use crate::lane::opinions::Opinions;
@@ -46,6 +48,7 @@ pub struct Builder {
     exploration: Exploration,
     leave_out: Vec<DeviceId>,
     verify: Option<Verify>,
+    pools: Pools,
 }
 
 /// Why no runtime could be built.
@@ -140,6 +143,12 @@ impl Builder {
         self
     }
 
+    /// Sets which kinds of work have workers of their own.
+    pub fn pools(mut self, pools: Pools) -> Builder {
+        self.pools = pools;
+        self
+    }
+
     /// Excludes devices from being opened.
     pub fn leave_out(mut self, devices: impl IntoIterator<Item = DeviceId>) -> Builder {
         self.leave_out.extend(devices);
@@ -162,6 +171,7 @@ impl Builder {
             epoch,
             opinions: opinions.clone(),
             leave_out: self.leave_out,
+            pools: Arc::new(self.pools),
         };
         let control = Control {
             supervisor: Some(Supervisor::new(owner, Arc::clone(&errands))),
@@ -188,6 +198,7 @@ impl Builder {
         };
         runtime.rediscover()?;
         runtime.control().reports.extend(self.absent);
+        check_devices(&runtime)?;
         runtime.start_threads(opinions, Relay::new(inlet, Arc::clone(&router), clock))?;
         wait_until_open(&router, runtime.process);
         runtime.process.check("the runtime")?;
@@ -204,20 +215,8 @@ impl Builder {
             let (what, expected) = ("verify.wait_max", "more than 0 s");
             return Err(BuildError::BadLimit { what, expected, got: "0 s".to_owned() });
         }
-        let limits = &self.limits;
-        let against = |first: String, second: String| Err(BuildError::Contradiction { first, second });
-        if self.batching != Batching::LowLatency {
-            let (size_max, wait_max) = (self.batching.size_max(), self.batching.wait_max());
-            if size_max > limits.in_flight_max {
-                let (first, second) = (format!("batches of {size_max}"), limits.in_flight_max);
-                return against(first, format!("in_flight_max = {second}"));
-            }
-            if wait_max >= limits.op_time_max {
-                let (first, second) = (format!("a batch wait of {wait_max:?}"), limits.op_time_max);
-                return against(first, format!("op_time_max = {second:?}"));
-            }
-        }
-        Ok(())
+        check_batching(self.batching, &self.limits)?;
+        check_pools(&self.pools, &self.limits)
     }
 }
 
@@ -258,7 +257,7 @@ impl Runtime {
 
 fn wait_until_open(router: &Router, process: Process) {
     let start = Instant::now();
-    let opening = || router.lanes.iter().any(|candidate| candidate.lane.state() == WorkerState::Opening);
+    let opening = || router.lanes.all().any(|candidate| candidate.lane.state() == WorkerState::Opening);
     while opening() && process.is_here() && start.elapsed() < OPEN_WAIT_MAX {
         std::thread::sleep(Duration::from_micros(50));
     }
@@ -294,6 +293,81 @@ fn check_limits(limits: &WorkerLimits) -> Result<(), BuildError> {
     if limits.reopen_wait_min > limits.reopen_wait_max {
         let got = format!("{:?} > {:?}", limits.reopen_wait_min, limits.reopen_wait_max);
         return Err(BuildError::BadLimit { what: "reopen_wait_min", expected: "at most reopen_wait_max", got });
+    }
+    Ok(())
+}
+
+fn check_batching(batching: Batching, limits: &WorkerLimits) -> Result<(), BuildError> {
+    let against = |first: String, second: String| Err(BuildError::Contradiction { first, second });
+    if batching == Batching::LowLatency {
+        return Ok(());
+    }
+    let (size_max, wait_max) = (batching.size_max(), batching.wait_max());
+    if let Batching::AtLeast { size_min, .. } = batching
+        && !(1..=size_max).contains(&size_min)
+    {
+        return against(format!("batches of at least {size_min}"), format!("batches of at most {size_max}"));
+    }
+    if size_max > limits.in_flight_max {
+        return against(format!("batches of {size_max}"), format!("in_flight_max = {}", limits.in_flight_max));
+    }
+    if wait_max >= limits.op_time_max {
+        return against(format!("a batch wait of {wait_max:?}"), format!("op_time_max = {:?}", limits.op_time_max));
+    }
+    Ok(())
+}
+
+fn check_pools(pools: &Pools, limits: &WorkerLimits) -> Result<(), BuildError> {
+    let bad = |what, expected, got: String| Err(BuildError::BadLimit { what, expected, got });
+    if pools.short_run_max.is_zero() || pools.short_run_max > SHORT_RUN_MAX {
+        return bad("pools.short.run_us_max", "1 to 1000000 µs", format!("{:?}", pools.short_run_max));
+    }
+    for (name, pool) in pools.iter() {
+        if matches!(name, PoolName::Domain(_)) && PoolName::named(name.name()).is_none() {
+            let expected = "a domain of ops that are defined in this workspace";
+            return bad("pools", expected, format!("the domain {name}"));
+        }
+        check_pool(name, pool, limits)?;
+    }
+    Ok(())
+}
+
+fn check_pool(name: PoolName, pool: &DevicePool, limits: &WorkerLimits) -> Result<(), BuildError> {
+    let bad = |what, expected, got: String| {
+        Err(BuildError::BadLimit { what, expected, got: format!("{got} in the pool {name}") })
+    };
+    let workers_min = usize::from(name != PoolName::Short);
+    if !(workers_min..=POOL_WORKERS_MAX).contains(&pool.workers) {
+        return bad("workers", "1 to 16, or 0 in the pool short", pool.workers.to_string());
+    }
+    if !(pool.core_share > 0.0 && pool.core_share <= 1.0) {
+        return bad("core_share", "more than 0, at most 1", pool.core_share.to_string());
+    }
+    let queue_depth_max = pool.queue_depth_max.unwrap_or(1);
+    if !(1..=QUEUE_DEPTH_MAX).contains(&queue_depth_max) {
+        return bad("queue_depth_max", "1 to 1048576", queue_depth_max.to_string());
+    }
+    if let Some(cores) = &pool.cores {
+        let topology = Topology::current();
+        if cores.is_empty() || !(cores - topology.allowed()).is_empty() {
+            return bad("cores", "CPUs that this process may use", format!("{cores} of {}", topology.allowed()));
+        }
+    }
+    pool.batching.map_or(Ok(()), |batching| check_batching(batching, limits))
+}
+
+/// Every device that a pool names must be there, since no other device runs the pool's ops.
+fn check_devices(runtime: &Runtime) -> Result<(), BuildError> {
+    let pools = Arc::clone(&runtime.control().setup.pools);
+    for (name, pool) in pools.iter() {
+        for device in &pool.devices {
+            if runtime.router.lanes.serving(*device).is_none() {
+                let known = runtime.router.lanes.names();
+                let (what, expected) = ("devices of a pool", "devices of this runtime");
+                let got = format!("{device} in the pool {name}; there are: {known}");
+                return Err(BuildError::BadLimit { what, expected, got });
+            }
+        }
     }
     Ok(())
 }

@@ -2,16 +2,18 @@
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::ThreadId;
+use std::time::Duration;
 
 use panoply_core::clock::SystemClock;
 use panoply_core::cpu_set::CpuSet;
-use panoply_core::{Absence, Api, Backend, DeviceId, DeviceInfo, DeviceKind, Error};
+use panoply_core::{Absence, Api, Backend, DeviceId, DeviceInfo, DeviceKind, Error, OpenOptions};
 use panoply_lockfree::foreign::contain;
 use panoply_placement::Topology;
 
 use super::{BackendReport, Control, Runtime};
 use crate::device_worker::driver::Opener;
 use crate::device_worker::supervisor::NotAgain;
+use crate::domain_pools::{DevicePool, PoolName};
 use crate::errands::Errand;
 use crate::lane::{Lane, WorkerState};
 use crate::process::{self, Process};
@@ -30,6 +32,11 @@ pub enum DeviceChange {
 
 /// The changes that a new search found.
 pub type Rediscovery = Vec<DeviceChange>;
+
+/// How often, and after which pause, the start of a pool's worker is tried while its last thread
+/// ends.
+const POOL_START_TRIES: u32 = 20;
+const POOL_START_PAUSE: Duration = Duration::from_millis(1);
 
 /// The most device names in one reason.
 const NAMES_MAX: usize = 8;
@@ -109,12 +116,22 @@ impl Runtime {
             for answer in &answers {
                 for info in answer.wanted(&leave_out) {
                     let serving = self.router.lanes.serving(info.id);
-                    if serving.is_some() != given_up || serving.is_some_and(Candidate::is_alive) {
+                    if serving.is_some() != given_up {
+                        continue;
+                    }
+                    if let Some(alive) = serving.filter(|serving| serving.is_alive()) {
+                        self.start_pools(&mut self.control(), &topology, &answer.backend, alive);
                         continue;
                     }
                     let found =
                         |device: DeviceId| answers.iter().any(|one| one.wanted(&[]).any(|info| info.id == device));
-                    match self.start(&mut self.control(), &topology, &answer.backend, info, &found) {
+                    let mut control = self.control();
+                    let started = self.start(&mut control, &topology, &answer.backend, info, &found);
+                    if let (Ok(()), Some(device)) = (&started, self.router.lanes.serving(info.id)) {
+                        self.start_pools(&mut control, &topology, &answer.backend, device);
+                    }
+                    drop(control);
+                    match started {
                         Ok(()) => changes.push(DeviceChange::Appeared(info.id)),
                         Err(Error::ShuttingDown) => return Err(Error::ShuttingDown),
                         Err(Error::DeviceUnavailable { reason, .. }) => left_out.note(info.id, reason),
@@ -153,7 +170,7 @@ impl Runtime {
             let found = answer.wanted(leave_out).any(|info| info.id == lane.info.id);
             if lane.info.id.api == answer.backend.api() && !found && candidate.is_alive() {
                 changes.push(DeviceChange::Gone(lane.info.id));
-                self.retire(lane);
+                self.router.lanes.group(candidate).for_each(|worker| self.retire(&worker.lane));
             }
         }
     }
@@ -209,7 +226,11 @@ impl Runtime {
         let is_its_own = |candidate: &&Candidate| {
             let lane = &candidate.lane;
             let takes_over = || lanes.get(usize::from(lane.number)).is_some_and(|other| rank(other).is_some());
-            lane.info.id == device && lane.is_replaced() && is_same_device(&lane.info, info) && takes_over()
+            lane.pool.is_none()
+                && lane.info.id == device
+                && lane.is_replaced()
+                && is_same_device(&lane.info, info)
+                && takes_over()
         };
         for before in lanes.all().filter(is_its_own) {
             match supervisor.start_replaced(&before.lane, &opener, &cpus) {
@@ -234,6 +255,89 @@ impl Runtime {
         }
         started
     }
+}
+
+impl Runtime {
+    /// Starts the workers of pools on a device that has a worker of its own: at first all of them,
+    /// later those that were given up. A worker that cannot be started is left out, and the
+    /// device's own takes its ops.
+    fn start_pools(&self, control: &mut Control, topology: &Topology, backend: &Arc<dyn Backend>, device: &Candidate) {
+        let (lanes, leader) = (&self.router.lanes, &device.lane);
+        let Control { supervisor: Some(supervisor), setup, open, .. } = control else { return };
+        let pools = Arc::clone(&setup.pools);
+        let site = |name: PoolName| {
+            let pool = pools.get(name)?;
+            let cpus = pool_cpus(topology, &leader.info, pool)?;
+            let options = pool_options(topology, &leader.info, cpus.as_ref(), open, pool);
+            let opener = Opener { backend: Arc::clone(backend), options, clock: Arc::new(SystemClock) };
+            Some((pool, opener, cpus))
+        };
+        if device.has_pool_lanes() {
+            for Candidate { lane, .. } in lanes.pool_lanes(device).filter(|worker| !worker.is_alive()) {
+                let Some((_, opener, cpus)) = lane.pool.and_then(site) else { continue };
+                // Its thread ends soon, unless it is inside an op. Then a later search starts it.
+                for _ in 0..POOL_START_TRIES {
+                    let again = supervisor.start_again(lane);
+                    let again = match again {
+                        Err(NotAgain::Busy) => supervisor.start_replaced(lane, &opener, &cpus),
+                        other => other,
+                    };
+                    if !matches!(again, Err(NotAgain::Busy)) {
+                        break;
+                    }
+                    std::thread::sleep(POOL_START_PAUSE);
+                }
+            }
+            return;
+        }
+        let wanted = pools.workers_on(&leader.info).filter(|(name, _)| site(*name).is_some());
+        let wanted: Vec<(PoolName, usize)> = wanted.collect();
+        // The objects of a pool's worker follow it when its device is found again.
+        let before = lanes.all().filter(|other| {
+            let other = &other.lane;
+            other.pool.is_some() && other.info.id == leader.info.id && other.is_replaced()
+        });
+        let before: Vec<&Candidate> = before.collect();
+        let started = lanes.add_pool_lanes(device, wanted.len(), |index, id| {
+            let (name, number) = wanted[index];
+            let mut before = before.iter().rev().map(|other| &*other.lane);
+            let before = before.find(|other| (other.pool, other.pool_number) == (Some(name), number));
+            let lane = Lane::of_pool(leader, id, (name, number), setup, pools.get(name)?).with_objects_of(before);
+            Lane::check_room(leader.info.id, setup).ok().map(|()| lane)
+        });
+        for lane in started {
+            let Some((_, opener, cpus)) = lane.pool.and_then(site) else { continue };
+            if let Err(error) = supervisor.start(Arc::clone(&lane), opener, cpus) {
+                self.give_up(&lane, error);
+            }
+        }
+    }
+}
+
+/// The CPUs of a pool's threads on a device: outside `None` if the device has none of the pool's
+/// CPUs, inside if the threads are not bound.
+fn pool_cpus(topology: &Topology, info: &DeviceInfo, pool: &DevicePool) -> Option<Option<CpuSet>> {
+    let near = worker_cpus(topology, info);
+    let Some(cores) = &pool.cores else { return Some(near) };
+    let cpus = match &near {
+        Some(near) if info.runs_on_cores => near.intersection(cores),
+        _ => topology.allowed().intersection(cores),
+    };
+    (!cpus.is_empty()).then_some(Some(cpus))
+}
+
+/// How the engines of a pool are opened on a device.
+fn pool_options(
+    topology: &Topology,
+    info: &DeviceInfo,
+    cpus: Option<&CpuSet>,
+    open: &OpenOptions,
+    pool: &DevicePool,
+) -> OpenOptions {
+    let all =
+        engine_threads(topology, info, cpus).map(|cores| open.threads.map_or(cores, |threads| threads.min(cores)));
+    let threads = all.map(|all| ((all as f32 * pool.core_share).ceil() as usize).clamp(1, all)).or(open.threads);
+    OpenOptions { threads, pool_bytes_max: pool.memory_bytes_max.or(open.pool_bytes_max), ..open.clone() }
 }
 
 /// Whether this is the same device as before, so that what was learned about it still applies.

@@ -22,13 +22,14 @@ use panoply_core::{
 use crate::device_worker::supervisor::{Shutdown, Supervisor};
 use crate::errands::{Errand, Errands};
 use crate::lane::{Inlet, LaneSetup, WorkerReport};
+use crate::metrics::{Histogram, LaneMetrics};
 use crate::options::{FallbackPolicy, RunOptions};
 use crate::pending::{Deadline, Pending};
 use crate::process::{self, Process};
 use crate::relay::RelayThread;
-use crate::router::Router;
 use crate::router::dispatch::Dispatch;
 use crate::router::profile::{Identity, Profile};
+use crate::router::{Candidate, Router};
 use crate::telemetry::{DeviceFigures, Snapshot};
 use crate::threads::Owner;
 use crate::timers::Timers;
@@ -144,9 +145,9 @@ impl Runtime {
         self.router.lanes.iter().map(|candidate| &candidate.lane.info)
     }
 
-    /// The state and counters of each device's worker.
+    /// The state and counters of each device: of its own worker and those of its pools together.
     pub fn workers(&self) -> Vec<WorkerReport> {
-        self.router.lanes.iter().map(|candidate| candidate.lane.report()).collect()
+        self.router.lanes.iter().map(|candidate| self.router.report(candidate)).collect()
     }
 
     /// Every device as the router sees it for this op now, with its predicted time and its verdict.
@@ -172,20 +173,36 @@ impl Runtime {
 
     /// All metrics of the runtime at this moment.
     pub fn metrics(&self) -> Snapshot {
-        let figures = |lane: &crate::lane::Lane| DeviceFigures {
-            device: lane.info.id,
-            worker: lane.report(),
-            wait_ns: lane.metrics.wait.read(),
-            run_ns: lane.metrics.run.read(),
-            transfer_ns: lane.metrics.transfer.read(),
-            batch_size: lane.metrics.batch.read(),
-            bytes_moved: lane.metrics.bytes_moved.load(Ordering::Relaxed),
-            backlog_ns: lane.backlog_ns(),
-            memory: lane.metrics.memory(),
-        };
         let (routed, explored) = self.router.counts();
-        let devices = self.router.lanes.iter().map(|candidate| figures(&candidate.lane)).collect();
+        let devices = self.router.lanes.iter().map(|candidate| self.figures(candidate)).collect();
         Snapshot { devices, relayed_now: self.inlet.count(), routed, explored }
+    }
+
+    fn figures(&self, device: &Candidate) -> DeviceFigures {
+        let lanes = || self.router.lanes.group(device).map(|worker| &worker.lane);
+        let read = |histogram: fn(&LaneMetrics) -> &Histogram| {
+            let first = histogram(&device.lane.metrics).read();
+            lanes().skip(1).fold(first, |sum, lane| sum.joined(&histogram(&lane.metrics).read()))
+        };
+        let mut memory = device.lane.metrics.memory();
+        for other in lanes().skip(1).map(|lane| lane.metrics.memory()) {
+            memory.lent_bytes += other.lent_bytes;
+            memory.cached_bytes += other.cached_bytes;
+            memory.peak_bytes += other.peak_bytes;
+            memory.hits += other.hits;
+            memory.misses += other.misses;
+        }
+        DeviceFigures {
+            device: device.lane.info.id,
+            worker: self.router.report(device),
+            wait_ns: read(|metrics| &metrics.wait),
+            run_ns: read(|metrics| &metrics.run),
+            transfer_ns: read(|metrics| &metrics.transfer),
+            batch_size: read(|metrics| &metrics.batch),
+            bytes_moved: lanes().map(|lane| lane.metrics.bytes_moved.load(Ordering::Relaxed)).sum(),
+            backlog_ns: lanes().map(|lane| lane.backlog_ns()).sum(),
+            memory,
+        }
     }
 
     /// The measurements that the router has learned about each device. In a fork: those learned

@@ -36,13 +36,14 @@ use crate::relay::Relay;
 use crate::router::{Exploration, Router};
 
 mod hooks;
+mod overtaking;
 mod setup;
 mod steps;
 mod trace;
 mod uneven;
 
 use panoply_lockfree::foreign::discard;
-use setup::{random_batching, random_lack, random_limits, random_script, rules};
+use setup::{add_pools, random_batching, random_lack, random_limits, random_pools, random_script, rules};
 use steps::{finish, misbehave, random_step, recover};
 
 /// The number of schedules without `PANOPLY_SCHEDULES`.
@@ -133,6 +134,8 @@ struct Tally {
     waited: usize,
     /// Ops that moved to an idle device before they were started.
     relieved: u64,
+    /// Ops that workers of pools accepted.
+    pooled: u64,
     /// Drivers that returned from a call after they were replaced, and threads that died.
     replaced: usize,
     died: usize,
@@ -169,6 +172,7 @@ fn every_schedule_answers_every_op_exactly_once() {
         "{total:?}"
     );
     assert!(enough(total.moved_bytes, 6000) && enough(total.relieved, 60) && enough(total.panics, 500), "{total:?}");
+    assert!(enough(total.pooled, 300), "{total:?}");
     assert!(enough(total.circuits_opened, 30) && enough(total.circuits_closed as u64, 10), "{total:?}");
 }
 
@@ -195,7 +199,8 @@ impl World {
         let backend = Arc::new(backend.clock(Arc::clone(&clock) as Arc<dyn Clock>));
         let inlet = Arc::new(Inlet::new());
         let router = Arc::new(Router::new(Exploration::default()));
-        let mut workers = Vec::new();
+        let pools = Arc::new(random_pools(&mut random, &backend.discover().unwrap()));
+        let (mut workers, mut of_pools) = (Vec::new(), Vec::new());
         for (index, info) in backend.discover().unwrap().into_iter().enumerate() {
             let control = backend.control(index).unwrap();
             let clock = Arc::clone(&clock) as Arc<dyn Clock>;
@@ -208,15 +213,23 @@ impl World {
                 epoch: clock.now(),
                 opinions: None,
                 leave_out: Vec::new(),
+                pools: Arc::clone(&pools),
             };
             let backend: Arc<dyn Backend> = Arc::new(hooks::Misbehaving(Arc::clone(&backend) as Arc<dyn Backend>));
             let lane = router.lanes.add(&backend, |number| Lane::new(number, info, &setup)).unwrap();
             let opener = Opener { backend, options: OpenOptions::default(), clock: Arc::clone(&clock) };
-            let (driver, current, stuck, lacking) = (None, None, Vec::new(), lacking[index]);
-            let mut worker = SimulatedWorker { lane, driver, current, stuck, control, opener, lacking };
-            worker.start(clock.now());
-            workers.push(worker);
+            let start = |lane| {
+                let (driver, current, stuck, lacking) = (None, None, Vec::new(), lacking[index]);
+                let (control, opener) = (Arc::clone(&control), opener.clone());
+                let mut worker = SimulatedWorker { lane, driver, current, stuck, control, opener, lacking };
+                worker.start(clock.now());
+                worker
+            };
+            of_pools.extend(add_pools(&router, &lane, &setup).into_iter().map(start));
+            workers.push(start(lane));
         }
+        // Devices have the first places.
+        workers.append(&mut of_pools);
         let relay = Some(Relay::new(Arc::clone(&inlet), Arc::clone(&router), Arc::clone(&clock) as Arc<dyn Clock>));
         let (waiting, kept, tally) = (Vec::new(), Vec::new(), Tally::default());
         let (answered, asked, cancelled, shutting_down) = (0, 0, 0, false);
@@ -444,7 +457,7 @@ impl World {
 
     fn is_well(&self) -> bool {
         self.workers.iter().all(|worker| {
-            let gone = worker.lane.state() == WorkerState::Failed;
+            let gone = worker.lane.state() == WorkerState::Failed || worker.lane.leader_trouble().is_some();
             gone || (circuit(worker) == Circuit::Closed && worker.lane.gate.capacity() == 1.0)
         })
     }
@@ -515,6 +528,8 @@ impl Tally {
         self.waited += waited;
         let relieved = |worker: &SimulatedWorker| worker.lane.report().counters.relieved;
         self.relieved += world.workers.iter().map(relieved).sum::<u64>();
+        let of_pools = world.workers.iter().filter(|worker| worker.lane.pool.is_some());
+        self.pooled += of_pools.map(|worker| worker.lane.report().counters.accepted).sum::<u64>();
     }
 }
 

@@ -1,13 +1,17 @@
 //! The limits of a schedule, and random devices and worker limits.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use panoply_conformance::values::Random;
 use panoply_conformance::virtual_device::{Rates, Script};
+use panoply_core::DeviceInfo;
 
 use crate::batcher::Batching;
+use crate::domain_pools::{DevicePool, PoolName, Pools};
 use crate::health::HealthRules;
-use crate::lane::WorkerLimits;
+use crate::lane::{Lane, LaneSetup, WorkerLimits};
+use crate::router::Router;
 
 /// The default rules at the speed of the simulation.
 pub(super) fn rules() -> HealthRules {
@@ -74,4 +78,25 @@ pub(super) fn random_batching(random: &mut Random) -> Batching {
         2 => Batching::HighThroughput { size_max, wait_max },
         _ => Batching::LowLatency,
     }
+}
+
+/// In every second schedule, some devices have workers for short ops.
+pub(super) fn random_pools(random: &mut Random, devices: &[DeviceInfo]) -> Pools {
+    let mut pools = Pools { short_run_max: Duration::from_micros(1 + random.below(400)), ..Pools::none() };
+    if random.below(2) == 0 {
+        let devices = devices.iter().map(|info| info.id).filter(|_| random.below(3) > 0).collect();
+        pools.short = DevicePool { workers: 1, devices, queue_depth_max: Some(4), ..DevicePool::default() };
+        pools.short.workers += random.below(2) as usize;
+    }
+    pools
+}
+
+/// The lanes of pools on the device of a lane.
+pub(super) fn add_pools(router: &Router, lane: &Arc<Lane>, setup: &LaneSetup) -> Vec<Arc<Lane>> {
+    let wanted: Vec<(PoolName, usize)> = setup.pools.workers_on(&lane.info).collect();
+    let Some(device) = router.lanes.made(lane.id) else { return Vec::new() };
+    router.lanes.add_pool_lanes(device, wanted.len(), |index, id| {
+        let pool = setup.pools.get(wanted[index].0)?;
+        Some(Lane::of_pool(lane, id, wanted[index], setup, pool))
+    })
 }

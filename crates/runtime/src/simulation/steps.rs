@@ -50,7 +50,8 @@ pub(super) fn random_step(world: &SharedWorld) {
     match step {
         0..=7 => world.borrow_mut().ask(),
         8..=15 => {
-            let worker = world.borrow_mut().random.below(DEVICES as u64) as usize;
+            let workers = workers(world) as u64;
+            let worker = world.borrow_mut().random.below(workers) as usize;
             step_worker(world, worker);
         }
         16..=17 => step_relay(world),
@@ -63,6 +64,11 @@ pub(super) fn random_step(world: &SharedWorld) {
         _ => {}
     }
     world.borrow_mut().collect();
+}
+
+/// The number of workers: one of each device, and those of pools.
+fn workers(world: &SharedWorld) -> usize {
+    world.borrow().workers.len()
 }
 
 /// Makes a driver take a step. Returns false when it has ended. If one of its calls is stuck, a
@@ -113,7 +119,7 @@ pub(super) fn step_relay(world: &SharedWorld) {
 /// Simulates a supervisor's look: stuck drivers are replaced, and the tables of replaced drivers
 /// are emptied.
 pub(super) fn look(world: &SharedWorld) {
-    for index in 0..DEVICES {
+    for index in 0..workers(world) {
         let (lane, tickets, given_up) = {
             let mut world = world.borrow_mut();
             let now = world.clock.now();
@@ -191,7 +197,7 @@ pub(super) fn recover(world: &SharedWorld) {
         if world.borrow().waiting.len() < 8 {
             world.borrow_mut().ask();
         }
-        (0..DEVICES).for_each(|index| _ = step_worker(world, index));
+        (0..workers(world)).for_each(|index| _ = step_worker(world, index));
         step_relay(world);
         let mut world = world.borrow_mut();
         world.clock.advance(Duration::from_micros(300));
@@ -211,7 +217,7 @@ pub(super) fn finish(world: &SharedWorld) {
         lanes.iter().for_each(|lane| drop(lane.drain()));
     }
     for round in 0.. {
-        let running = (0..DEVICES).filter(|index| step_worker(world, *index)).count();
+        let running = (0..workers(world)).filter(|index| step_worker(world, *index)).count();
         step_relay(world);
         if running == 0 && world.borrow().inlet.count() == 0 {
             break;

@@ -13,8 +13,10 @@ use panoply_core::op::compute::Transpose;
 use panoply_core::{Backend, Describe, Error, Op, OpenOptions, Operation, PartMut, PartRef, Result, Tensor};
 use panoply_cpu::CpuBackend;
 
+use super::setup::add_pools;
 use crate::batcher::Batching;
 use crate::device_worker::driver::{Driver, Opener};
+use crate::domain_pools::Pools;
 use crate::health::HealthRules;
 use crate::lane::Inlet;
 use crate::lane::{Lane, LaneSetup, OpReceiver, WorkerLimits};
@@ -51,6 +53,17 @@ impl Uneven {
         exploration: Exploration,
         tick: Duration,
     ) -> Uneven {
+        Uneven::with_pools(answers, scripts, exploration, tick, Pools::none())
+    }
+
+    /// [`Uneven::over`] with workers of pools.
+    pub(super) fn with_pools(
+        answers: Arc<dyn Backend>,
+        scripts: impl IntoIterator<Item = Script>,
+        exploration: Exploration,
+        tick: Duration,
+        pools: Pools,
+    ) -> Uneven {
         let clock = Arc::new(VirtualClock::new());
         let backend = scripts.into_iter().fold(VirtualBackend::new(answers), VirtualBackend::device);
         let backend = Arc::new(backend.clock(Arc::clone(&clock) as Arc<dyn Clock>));
@@ -65,7 +78,7 @@ impl Uneven {
             controls: Vec::new(),
             tick,
         };
-        let clock = clock as Arc<dyn Clock>;
+        let (clock, pools) = (clock as Arc<dyn Clock>, Arc::new(pools));
         for (index, info) in backend.discover().unwrap().into_iter().enumerate() {
             world.controls.push(backend.control(index).unwrap());
             let setup = LaneSetup {
@@ -77,12 +90,16 @@ impl Uneven {
                 epoch: clock.now(),
                 opinions: None,
                 leave_out: Vec::new(),
+                pools: Arc::clone(&pools),
             };
             let backend = Arc::clone(&backend) as Arc<dyn Backend>;
             let lane = world.router.lanes.add(&backend, |number| Lane::new(number, info, &setup)).unwrap();
             let opener = Opener { backend, options: OpenOptions::default(), clock: Arc::clone(&clock) };
-            world.drivers.push(Driver::new(Arc::clone(&lane), opener, clock.now()));
-            world.lanes.push(lane);
+            let of_pools = add_pools(&world.router, &lane, &setup);
+            for lane in std::iter::once(lane).chain(of_pools) {
+                world.drivers.push(Driver::new(Arc::clone(&lane), opener.clone(), clock.now()));
+                world.lanes.push(lane);
+            }
         }
         (0..3).for_each(|_| world.tick());
         world
@@ -101,7 +118,7 @@ impl Uneven {
     }
 
     /// Lets time pass until all ops are answered. Returns when each was answered.
-    fn finish(&mut self, mut receivers: Vec<OpReceiver>) -> Vec<Instant> {
+    pub(super) fn finish(&mut self, mut receivers: Vec<OpReceiver>) -> Vec<Instant> {
         let context = Context::from_waker(Waker::noop());
         let mut done = vec![None; receivers.len()];
         for _ in 0..1_000_000 {

@@ -4,14 +4,15 @@
 //! cannot be joined wait in lists of their own. The heads of all lists are sorted by arrival, so a
 //! batch is found and taken in logarithmic time for any number of keys.
 //!
-//! The oldest request of the highest priority goes first. But each batch that passes over the
-//! oldest request of a lower priority is counted, and after [`PASSED_MAX`] of them that request
-//! goes first. With three priorities, two of which may be due at once, no request that is the
-//! oldest of its priority is passed over by more than `PASSED_MAX + 1` batches.
+//! The priorities have the shares that they have in a device's queue ([`Priority::order_at`]): while
+//! requests of all three wait, of eight batches five begin with the oldest urgent request, two with
+//! the oldest normal one and one with the oldest patient one. So no request waits for ever.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
+
+use panoply_runtime::Priority;
 
 use super::queue::Request;
 use super::rank;
@@ -21,8 +22,6 @@ pub(super) type JoinKey = Option<Arc<[u64]>>;
 
 /// Number of priorities.
 const RANKS: usize = 3;
-/// Number of batches that may pass over the oldest request of a priority before it goes first.
-pub(super) const PASSED_MAX: usize = 8;
 /// Number of requests of a list that may be skipped for their size before the search ends.
 const LEFT_OUT_MAX: usize = 32;
 
@@ -41,8 +40,8 @@ pub(super) struct WaitingRequests {
     groups: HashMap<JoinKey, Group>,
     /// For each priority, the key of each list by the number of its oldest request.
     heads: [BTreeMap<u64, JoinKey>; RANKS],
-    /// Number of batches that have passed over the oldest request of each priority.
-    passed: [usize; RANKS],
+    /// The number of batches so far, modulo the number of turns.
+    turns: u32,
     next_number: u64,
     len: usize,
     bytes: u64,
@@ -62,10 +61,8 @@ impl WaitingRequests {
     /// The priority whose oldest request goes first, and that request's list.
     fn turn(&self) -> Option<(usize, &JoinKey)> {
         let heads = |rank: usize| self.heads[rank].first_key_value().map(|(_, key)| (rank, key));
-        let due = (0..RANKS).filter(|rank| self.passed[*rank] >= PASSED_MAX && !self.heads[*rank].is_empty());
-        // If two were passed over equally often, the higher priority goes first.
-        let due = due.max_by_key(|rank| (self.passed[*rank], RANKS - rank));
-        due.and_then(heads).or_else(|| (0..RANKS).find_map(heads))
+        let order = Priority::order_at(self.turns + 1);
+        order.into_iter().find_map(|priority| heads(usize::from(rank(priority))))
     }
 
     /// The number of rows that would go with the next batch's first request, and the time since
@@ -103,13 +100,8 @@ impl WaitingRequests {
     /// Takes the next request and all that join it, up to `rows_max` rows in total.
     pub(super) fn take(&mut self, rows_max: usize) -> Vec<Request> {
         let Some((first, key)) = self.turn().map(|(rank, key)| (rank, key.clone())) else { return Vec::new() };
-        let oldest = |heads: &BTreeMap<u64, JoinKey>| heads.first_key_value().map(|(number, _)| *number);
-        let before: [Option<u64>; RANKS] = self.heads.each_ref().map(oldest);
+        self.turns = (self.turns + 1) % Priority::TURNS;
         let batch = self.take_of(&key, first, rows_max);
-        for ((passed, heads), before) in self.passed.iter_mut().zip(&self.heads).zip(before) {
-            // A request that is still the oldest was passed over.
-            *passed = if before.is_some() && oldest(heads) == before { passed.saturating_add(1) } else { 0 };
-        }
         self.len -= batch.len();
         self.bytes = self.bytes.saturating_sub(batch.iter().map(|request| request.bytes).sum());
         batch
@@ -159,7 +151,7 @@ mod tests {
     use std::sync::mpsc::sync_channel;
     use std::time::Duration;
 
-    use panoply_runtime::{Priority, RunOptions};
+    use panoply_runtime::RunOptions;
 
     use super::*;
 
@@ -187,13 +179,27 @@ mod tests {
             for _ in 0..2 {
                 waiting.put(request(Some(batch), 1, Priority::Urgent, 1000 + batch), 1);
             }
-            taken_at.extend(names(&waiting.take(1)).into_iter().map(|name| (name, batch as usize)));
+            taken_at.extend(names(&waiting.take(1)).into_iter().map(|name| (name, batch as u32)));
         }
-        let at = |name: u64| taken_at.get(&name).copied().unwrap_or(usize::MAX);
-        assert_eq!(at(2), PASSED_MAX, "the oldest normal request");
-        assert_eq!(at(1), PASSED_MAX + 1, "the oldest patient request");
-        assert!(at(3) <= at(1) + PASSED_MAX + 2, "the next patient request: {}", at(3));
+        let at = |name: u64| taken_at.get(&name).copied().unwrap_or(u32::MAX);
+        assert!([1, 2, 3].into_iter().all(|name| at(name) < Priority::TURNS), "{} {} {}", at(1), at(2), at(3));
         assert_eq!(waiting.len(), 103, "each is taken once");
+    }
+
+    #[test]
+    fn each_priority_has_its_share_of_the_batches() {
+        const BATCHES: u64 = 80;
+        let mut waiting = WaitingRequests::default();
+        for key in 0..BATCHES {
+            for (name, priority) in [Priority::Urgent, Priority::Normal, Priority::Patient].into_iter().enumerate() {
+                waiting.put(request(Some(key * 3 + name as u64), 1, priority, name as u64), 8);
+            }
+        }
+        let mut taken = [0; 3];
+        for _ in 0..BATCHES {
+            names(&waiting.take(8)).into_iter().for_each(|name| taken[name as usize] += 1);
+        }
+        assert_eq!(taken, [50, 20, 10], "as in the queue of a device");
     }
 
     #[test]

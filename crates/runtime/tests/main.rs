@@ -5,6 +5,7 @@ mod fallback;
 mod faults;
 mod graphs;
 mod layers;
+mod places;
 mod reentry;
 mod routing;
 mod support;

@@ -20,6 +20,7 @@ use std::time::Instant;
 
 use panoply_core::clock::Clock;
 use panoply_core::{DeviceId, DeviceInfo, Error, Op, Outcome, Result, Value};
+use panoply_placement::Placement;
 use tracing::Level;
 
 use crate::address_space;
@@ -124,6 +125,8 @@ pub(crate) struct Lane {
     state: AtomicU8,
     /// The error behind the state. Written on transitions only, never on the path of an op.
     trouble: Mutex<Option<Error>>,
+    /// Where the worker's thread runs. Written when the device was opened.
+    placement: Mutex<Placement>,
     inlet: Arc<Inlet>,
     clock: Arc<dyn Clock>,
     epoch: Instant,
@@ -202,6 +205,7 @@ impl Lane {
             placed: AtomicU32::new(0),
             state: AtomicU8::new(WorkerState::Opening as u8),
             trouble: Mutex::new(None),
+            placement: Mutex::default(),
             inlet: Arc::clone(&setup.inlet),
             clock: Arc::clone(&setup.clock),
             epoch: setup.epoch,
@@ -238,6 +242,11 @@ impl Lane {
     pub(crate) fn put_state(&self, state: WorkerState, trouble: Option<Error>) -> bool {
         *self.trouble.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = trouble;
         self.state.swap(state as u8, Ordering::AcqRel) != state as u8
+    }
+
+    /// Stores where the worker's thread runs.
+    pub(crate) fn put_placement(&self, placement: Placement) {
+        *self.placement.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = placement;
     }
 
     pub(crate) fn tell_state(&self, state: WorkerState, trouble: Option<&Error>) {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use panoply_core::{DeviceId, Error};
+use panoply_placement::Placement;
 
 use crate::health::HealthReport;
 
@@ -116,6 +117,8 @@ pub struct WorkerReport {
     pub state: WorkerState,
     /// Why the worker is not ready, if it is not.
     pub trouble: Option<Error>,
+    /// Where the worker's thread runs, and which wishes for that the system refused.
+    pub placement: Placement,
     /// Ops that wait in the queue.
     pub queued: usize,
     /// Ops whose callers wait for room in the queue.

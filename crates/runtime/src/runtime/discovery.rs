@@ -7,7 +7,7 @@ use panoply_core::clock::SystemClock;
 use panoply_core::cpu_set::CpuSet;
 use panoply_core::{Absence, Api, Backend, DeviceId, DeviceInfo, DeviceKind, Error};
 use panoply_lockfree::foreign::contain;
-use panoply_placement::Topology;
+use panoply_placement::{DeviceWorkers, Topology, WorkerPlace};
 
 use super::{BackendReport, Control, Runtime};
 use crate::device_worker::driver::Opener;
@@ -99,6 +99,8 @@ impl Runtime {
             BackendAnswer { backend, devices }
         };
         let answers: Vec<BackendAnswer> = backends.into_iter().map(ask).collect();
+        let workers = answers.iter().flat_map(|answer| answer.wanted(&leave_out)).map(DeviceWorkers::one);
+        self.control().places.update(&topology, &workers.collect::<Vec<_>>());
         let (mut changes, mut left_out) = (Vec::new(), OmittedDevices::default());
         for answer in &answers {
             self.retire_missing(answer, &leave_out, &mut changes);
@@ -184,7 +186,7 @@ impl Runtime {
         found: &dyn Fn(DeviceId) -> bool,
     ) -> Result<(), Error> {
         let (device, lanes) = (info.id, &self.router.lanes);
-        let Control { supervisor, setup, open, .. } = control;
+        let Control { supervisor, setup, open, places, .. } = control;
         let Some(supervisor) = supervisor else { return Err(Error::ShuttingDown) };
         let serving = lanes.serving(device);
         if let Some(before) = serving.filter(|before| is_same_device(&before.lane.info, info)) {
@@ -194,10 +196,10 @@ impl Runtime {
                 Err(NotAgain::Busy) => {}
             }
         }
-        let cpus = worker_cpus(topology, info);
+        let place = places.plan.place(device, None, 0);
         let mut options = open.clone();
-        options.threads = options.threads.or_else(|| engine_threads(topology, info, cpus.as_ref()));
-        let opener = Opener { backend: Arc::clone(backend), options, clock: Arc::new(SystemClock) };
+        options.threads = options.threads.or_else(|| engine_threads(topology, info, &place));
+        let opener = Opener { backend: Arc::clone(backend), options, clock: Arc::new(SystemClock), place };
         let (own_slot, crowded) = (serving.map(|before| before.lane.id), lanes.len() >= LANES_MAX);
         // Which slots may be taken over. A slot of a device that is gone is preferred to one of a
         // device that exists but does not work.
@@ -212,7 +214,7 @@ impl Runtime {
             lane.info.id == device && lane.is_replaced() && is_same_device(&lane.info, info) && takes_over()
         };
         for before in lanes.all().filter(is_its_own) {
-            match supervisor.start_replaced(&before.lane, &opener, &cpus) {
+            match supervisor.start_replaced(&before.lane, &opener) {
                 Ok(()) => {
                     lanes.put_back(before);
                     return Ok(());
@@ -227,7 +229,7 @@ impl Runtime {
         let make = |place| Lane::new(place, info.clone(), setup).with_objects_of(before);
         let added = lanes.add_over(backend, rank, make);
         let lane = added.map_err(|reason| Error::DeviceUnavailable { device, reason })?;
-        let started = supervisor.start(Arc::clone(&lane), opener, cpus);
+        let started = supervisor.start(Arc::clone(&lane), opener);
         if let Err(error) = &started {
             // No worker serves the lane, so ops that were sent there meanwhile go elsewhere.
             self.give_up(&lane, error.clone());
@@ -284,17 +286,9 @@ impl Drop for DiscoveryTurn<'_> {
     }
 }
 
-/// The CPUs near a device: those of its NUMA node that this process may use. A worker shares them
-/// with the program's other threads.
-fn worker_cpus(topology: &Topology, info: &DeviceInfo) -> Option<CpuSet> {
-    let node = topology.node(info.numa_node?)?;
-    let cpus = node.cpus.intersection(topology.allowed());
-    (!cpus.is_empty()).then_some(cpus)
-}
-
-/// The number of threads of a CPU engine: the number of CPUs of its node, within a container's
+/// The number of threads of a CPU engine: the number of CPUs of its worker, within a container's
 /// quota.
-fn engine_threads(topology: &Topology, info: &DeviceInfo, cpus: Option<&CpuSet>) -> Option<usize> {
-    let of_node = cpus.map_or(topology.effective_cpus(), CpuSet::len);
-    (info.kind == DeviceKind::Cpu).then(|| of_node.min(topology.effective_cpus()).max(1))
+fn engine_threads(topology: &Topology, info: &DeviceInfo, place: &WorkerPlace) -> Option<usize> {
+    let of_worker = place.cpus.as_ref().map_or(topology.effective_cpus(), CpuSet::len);
+    (info.kind == DeviceKind::Cpu).then(|| of_worker.min(topology.effective_cpus()).max(1))
 }

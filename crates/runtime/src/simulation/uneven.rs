@@ -12,6 +12,7 @@ use panoply_core::clock::{Clock, VirtualClock};
 use panoply_core::op::compute::Transpose;
 use panoply_core::{Backend, Describe, Error, Op, OpenOptions, Operation, PartMut, PartRef, Result, Tensor};
 use panoply_cpu::CpuBackend;
+use panoply_placement::WorkerPlace;
 
 use crate::batcher::Batching;
 use crate::device_worker::driver::{Driver, Opener};
@@ -80,7 +81,12 @@ impl Uneven {
             };
             let backend = Arc::clone(&backend) as Arc<dyn Backend>;
             let lane = world.router.lanes.add(&backend, |number| Lane::new(number, info, &setup)).unwrap();
-            let opener = Opener { backend, options: OpenOptions::default(), clock: Arc::clone(&clock) };
+            let opener = Opener {
+                backend,
+                options: OpenOptions::default(),
+                clock: Arc::clone(&clock),
+                place: WorkerPlace::default(),
+            };
             world.drivers.push(Driver::new(Arc::clone(&lane), opener, clock.now()));
             world.lanes.push(lane);
         }

@@ -12,6 +12,13 @@
 //! pick = ["radeon", "cpu:0"]     # no others: ids, or parts of names
 //! power = "low"                  # integrated GPUs rather than discrete ones; high is the other way round
 //! threads = 8                    # of a CPU device
+//! bitstreams = { "0000:3b:00.1" = "cores.xclbin" }   # of FPGA cards, by PCI address or id (fpga:0)
+//!
+//! [placement]
+//! cores = "auto"                 # own: workers of accelerators have a core each; shared; off
+//! realtime = 50                  # SCHED_FIFO for them; needs CAP_SYS_NICE, or RLIMIT_RTPRIO
+//! isolated = true                # on CPUs of isolcpus
+//! interrupts = true              # moves interrupts off their cores; needs root
 //!
 //! [limits]
 //! queue_depth_max = 1024
@@ -34,10 +41,12 @@
 //! provider = "aws-lc"            # ciphers, hashes and signatures in AWS-LC alone; fastest is the default
 //! ```
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use panoply_core::{Api, DeviceId, OpenOptions};
+use panoply_placement::PlacementOptions;
 use panoply_runtime::{Batching, BuildError, Exploration, FallbackPolicy, HealthRules, Verify, WorkerLimits};
 use toml::{Table, Value};
 
@@ -80,6 +89,10 @@ pub struct Settings {
     pub verify: Option<Verify>,
     /// When ops that could run as one are sent to an engine.
     pub batching: Batching,
+    /// Where the workers' threads run.
+    pub placement: PlacementOptions,
+    /// The bitstreams of FPGA cards, by their PCI addresses or ids.
+    pub bitstreams: BTreeMap<String, PathBuf>,
     strategy: Strategy,
 }
 
@@ -154,6 +167,8 @@ impl Default for Settings {
             profile: true,
             verify: None,
             batching: Batching::default(),
+            placement: PlacementOptions::default(),
+            bitstreams: BTreeMap::new(),
             strategy: Strategy { name: "low-latency".to_owned(), size_max: 64, wait_max: Duration::from_micros(200) },
         }
     }
@@ -231,10 +246,14 @@ impl Settings {
             .fallback(self.fallback)
             .exploration(self.exploration.clone())
             .batching(self.batching)
+            .placement(self.placement.clone())
             .leave_out(self.leave_out.iter().copied())
             .selection(self.selection.clone());
         if let Some(verify) = &self.verify {
             builder = builder.verify(verify.clone());
+        }
+        for (card, file) in &self.bitstreams {
+            builder = builder.bitstream(card, file);
         }
         if let Some(apis) = &self.only {
             builder = builder.only(apis);
@@ -335,6 +354,41 @@ mod tests {
         assert_eq!((settings.health.hot_celsius, settings.profile), (70.0, false));
         assert_eq!(settings.open.crypto_provider, panoply_core::CryptoProvider::AwsLc);
         assert!(parse("[crypto]\nprovider = \"openssl\"\n").is_err());
+    }
+
+    #[test]
+    fn workers_are_placed_as_the_file_says() {
+        use panoply_placement::{CoreUse, WorkerWishes};
+        assert_eq!(parse("").unwrap().placement, PlacementOptions::default());
+        let placement = parse("[placement]\ncores = \"own\"\nrealtime = 7\nisolated = true\ninterrupts = true\n");
+        let placement = placement.unwrap().placement;
+        assert_eq!((placement.cores, placement.interrupts), (CoreUse::Own, true));
+        let WorkerWishes { realtime, isolated } = placement.wishes;
+        assert_eq!((realtime.map(|priority| priority.get()), isolated), (Some(7), true));
+        for wrong in ["cores = \"all\"", "realtime = 0", "realtime = 100", "realtime = true", "isolated = 1"] {
+            let error = parse(&format!("[placement]\n{wrong}\n")).unwrap_err().to_string();
+            assert!(error.contains("expected"), "{wrong}: {error}");
+        }
+        let mut settings = Settings::default();
+        settings.set_from_environment("PANOPLY_PLACEMENT_CORES", "off").unwrap();
+        assert_eq!(settings.placement.cores, CoreUse::Off);
+    }
+
+    #[test]
+    fn bitstreams_are_set_for_each_card() {
+        let settings =
+            parse("[devices.bitstreams]\n\"0000:3b:00.1\" = \"a.xclbin\"\n\"fpga:1\" = \"b.xclbin\"\n").unwrap();
+        let files: Vec<_> = settings.bitstreams.iter().map(|(card, file)| (card.as_str(), file.to_str())).collect();
+        assert_eq!(files, [("0000:3b:00.1", Some("a.xclbin")), ("fpga:1", Some("b.xclbin"))]);
+        for wrong in ["\"a.xclbin\"", "{ \"fpga:0\" = 3 }", "{ \"fpga:0\" = \"\" }"] {
+            let error = parse(&format!("[devices]\nbitstreams = {wrong}\n")).unwrap_err().to_string();
+            assert!(error.contains("devices.bitstreams") && error.contains("xclbin"), "{wrong}: {error}");
+        }
+        let mut settings = Settings::default();
+        settings.set_from_environment("PANOPLY_DEVICES_BITSTREAMS", "{ \"fpga:0\" = \"c.xclbin\" }").unwrap();
+        assert_eq!(settings.bitstreams.len(), 1);
+        // The variable for all cards is no setting of this kind.
+        settings.set_from_environment("PANOPLY_FPGA_XCLBIN", "d.xclbin").unwrap();
     }
 
     #[test]

@@ -107,7 +107,7 @@ fn mention_settings() {
 }
 
 fn run(configuration: Configuration, color: ColorArgument) -> Result<(), Failure> {
-    if !matches!(configuration, Configuration::Completions(_) | Configuration::Man(_) | Configuration::Plan(_)) {
+    if !matches!(configuration, Configuration::Completions(_) | Configuration::Man(_)) {
         mention_settings();
     }
     // A collection tells when it is opened whether it needs a key, see `vectors`.

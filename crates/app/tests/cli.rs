@@ -162,7 +162,7 @@ fn an_api_without_a_device_is_shown_with_its_reason() {
 #[test]
 fn the_plan_is_a_table_and_json() {
     let table = printed(&["plan"]);
-    assert!(table.contains("node role") && table.contains("application"), "{table}");
+    assert!(table.contains("worker            role") && table.contains("cpu:0             application"), "{table}");
     let plan = json(&["plan", "--json"]);
     let slots = plan["slots"].as_array().unwrap();
     let is_application = |slot: &&Value| slot["role"] == "application";

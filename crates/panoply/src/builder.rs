@@ -1,10 +1,14 @@
 //! Builds a runtime, starting with every backend of this build.
 
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use panoply_core::{Absence, Api, Backend, CryptoProvider, DeviceId, OpenOptions};
+use panoply_placement::{DevicePlan, PlacementOptions};
 use panoply_runtime::{Batching, BuildError, Exploration, FallbackPolicy, HealthRules, Pools, Verify, WorkerLimits};
 
+use crate::compiled::FpgaCards;
 use crate::runtime::Runtime;
 use crate::selection::Selection;
 use crate::{compiled, learned, provider};
@@ -33,6 +37,9 @@ pub struct Builder {
     profile: bool,
     selection: Selection,
     open: OpenOptions,
+    /// The cards of the FPGA backend of this build, and the bitstreams for them.
+    cards: Option<FpgaCards>,
+    bitstreams: BTreeMap<String, PathBuf>,
 }
 
 impl Builder {
@@ -46,8 +53,11 @@ impl Builder {
             profile: true,
             selection: Selection::default(),
             open: OpenOptions::default(),
+            cards: None,
+            bitstreams: BTreeMap::new(),
         };
         for known in compiled::known() {
+            builder.cards = builder.cards.or(known.cards);
             match known.backend {
                 Ok(backend) => {
                     if known.is_own_cpu {
@@ -114,6 +124,21 @@ impl Builder {
         self
     }
 
+    /// Sets where the workers' threads run; see [`PlacementOptions`]. A wish that the system refuses
+    /// is a note in [`Runtime::workers`](panoply_runtime::Runtime::workers).
+    pub fn placement(mut self, options: PlacementOptions) -> Builder {
+        self.inner = self.inner.placement(options);
+        self
+    }
+
+    /// Loads a bitstream onto an FPGA card before its cores are looked at. `card` is its PCI address
+    /// (`0000:3b:00.1`) or its id (`fpga:0`). If the file cannot be loaded, the card is left out and
+    /// the reason is in [`Runtime::warnings`], or in the report of the API if it has no other card.
+    pub fn bitstream(mut self, card: impl Into<String>, file: impl Into<PathBuf>) -> Builder {
+        self.bitstreams.insert(card.into(), file.into());
+        self
+    }
+
     /// Sets when a device counts as hot, full or faulty.
     pub fn health(mut self, rules: HealthRules) -> Builder {
         self.inner = self.inner.health(rules);
@@ -174,12 +199,48 @@ impl Builder {
         self
     }
 
+    /// Finds the devices and plans where their workers would run, without starting any.
+    pub fn plan(self) -> Result<DevicePlan, BuildError> {
+        self.set_bitstreams()?;
+        Ok(self.with_backends()?.plan())
+    }
+
     /// Finds the devices, starts their workers, waits until they are open, and loads the profile
     /// that `panoply bench --calibrate` has learned into the router.
     pub fn build(self) -> Result<Runtime, BuildError> {
         #[cfg(feature = "cpu")]
         check_simd(std::env::var_os("PANOPLY_SIMD").as_deref())?;
         learned::check_folder()?;
+        self.set_bitstreams()?;
+        let (profile, cards) = (self.profile, self.cards.clone());
+        let mut warnings = self.bitstream_warnings();
+        let runtime = self.with_backends()?.build()?;
+        warnings.extend(cards.map(|cards| cards.troubles()).unwrap_or_default());
+        if profile {
+            warnings.extend(learned::apply(&runtime));
+        }
+        Ok(Runtime::new_with(runtime, warnings))
+    }
+
+    /// Sets the bitstreams before any card is looked at.
+    fn set_bitstreams(&self) -> Result<(), BuildError> {
+        let Some(cards) = &self.cards else { return Ok(()) };
+        cards.set_bitstreams(&self.bitstreams).map_err(|error| BuildError::BadLimit {
+            what: "devices.bitstreams",
+            expected: "cards by PCI address (0000:3b:00.1) or id (fpga:0), each with a file",
+            got: error.to_string(),
+        })
+    }
+
+    /// A warning if bitstreams are set and no card could get one.
+    fn bitstream_warnings(&self) -> Vec<String> {
+        let is_used = self.cards.is_some() || self.bitstreams.is_empty();
+        let unused = "bitstreams are set, and this build has no FPGA backend (feature `fpga`)".to_owned();
+        if is_used { Vec::new() } else { vec![unused] }
+    }
+
+    /// The runtime's builder with the wanted backends.
+    fn with_backends(self) -> Result<panoply_runtime::Builder, BuildError> {
         let provider = provider::effective(self.open.crypto_provider)?;
         let open = OpenOptions { crypto_provider: provider, ..self.open };
         let is_own = |one: &Arc<dyn Backend>| self.own_cpu.as_ref().is_some_and(|own| Arc::ptr_eq(own, one));
@@ -187,9 +248,7 @@ impl Builder {
         let wanted: Vec<_> = self.backends.iter().map(wanted).collect();
         let with_backends = wanted.into_iter().fold(self.inner.open_options(open), panoply_runtime::Builder::backend);
         let complete = self.absent.into_iter().fold(with_backends, |inner, (api, absence)| inner.absent(api, absence));
-        let runtime = complete.build()?;
-        let warnings = if self.profile { learned::apply(&runtime) } else { Vec::new() };
-        Ok(Runtime::new_with(runtime, warnings))
+        Ok(complete)
     }
 }
 

@@ -1,6 +1,8 @@
 //! The backends of this build, and those that the program registered. No other module looks at the
 //! features.
 
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use panoply_core::once::OnceBox;
@@ -22,11 +24,54 @@ pub(crate) struct CompiledApi {
     pub(crate) backend: Result<Arc<dyn Backend>, Absence>,
     /// Whether it is the CPU backend of this build.
     pub(crate) is_own_cpu: bool,
+    /// The cards, if it is the FPGA backend of this build.
+    pub(crate) cards: Option<FpgaCards>,
 }
 
 impl CompiledApi {
     fn new(api: Api, backend: Result<Arc<dyn Backend>, Absence>) -> CompiledApi {
-        CompiledApi { api, backend, is_own_cpu: false }
+        CompiledApi { api, backend, is_own_cpu: false, cards: None }
+    }
+}
+
+/// The cards of the FPGA backend of this build.
+#[cfg(feature = "fpga")]
+#[derive(Clone)]
+pub(crate) struct FpgaCards(Arc<panoply_fpga::FpgaBackend>);
+
+/// A build without FPGAs has no cards.
+#[cfg(not(feature = "fpga"))]
+#[derive(Clone)]
+pub(crate) enum FpgaCards {}
+
+impl FpgaCards {
+    /// Sets the bitstream of each card, which is named by its PCI address or its id.
+    #[cfg(feature = "fpga")]
+    pub(crate) fn set_bitstreams(&self, files: &BTreeMap<String, PathBuf>) -> Result<(), panoply_core::Error> {
+        let mut bitstreams = panoply_fpga::Bitstreams::default();
+        for (card, file) in files {
+            bitstreams = bitstreams.with(card.parse()?, file);
+        }
+        self.0.set_bitstreams(bitstreams);
+        Ok(())
+    }
+
+    /// Complaints about cards and bitstreams that the last search had.
+    #[cfg(feature = "fpga")]
+    pub(crate) fn troubles(&self) -> Vec<String> {
+        self.0.troubles()
+    }
+
+    /// Never called, because there are no cards.
+    #[cfg(not(feature = "fpga"))]
+    pub(crate) fn set_bitstreams(&self, _files: &BTreeMap<String, PathBuf>) -> Result<(), panoply_core::Error> {
+        match *self {}
+    }
+
+    /// Never called, because there are no cards.
+    #[cfg(not(feature = "fpga"))]
+    pub(crate) fn troubles(&self) -> Vec<String> {
+        match *self {}
     }
 }
 
@@ -80,7 +125,7 @@ pub fn api_named(name: &str) -> Option<Api> {
 /// earlier API wins.
 pub(crate) fn known() -> Vec<CompiledApi> {
     let mut known = vec![
-        CompiledApi { api: Api::CPU, backend: cpu(), is_own_cpu: true },
+        CompiledApi { is_own_cpu: true, ..CompiledApi::new(Api::CPU, cpu()) },
         CompiledApi::new(Api::CUDA, cuda()),
         CompiledApi::new(Api::ROCM, hip()),
         CompiledApi::new(Api::VULKAN, vulkan()),
@@ -180,8 +225,9 @@ fn opencl() -> Result<Arc<dyn Backend>, Absence> {
 /// The API has another name if cards are simulated.
 #[cfg(feature = "fpga")]
 fn fpga() -> CompiledApi {
-    let backend = panoply_fpga::FpgaBackend::from_environment();
-    CompiledApi::new(backend.api(), Ok(Arc::new(backend)))
+    let backend = Arc::new(panoply_fpga::FpgaBackend::from_environment());
+    let cards = Some(FpgaCards(Arc::clone(&backend)));
+    CompiledApi { cards, ..CompiledApi::new(backend.api(), Ok(backend)) }
 }
 
 #[cfg(not(feature = "fpga"))]

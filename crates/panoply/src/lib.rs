@@ -103,6 +103,7 @@ pub use panoply_core::{
     Verification, bf16, buffer, expr, f16, for_each_domain, op, sink,
 };
 pub use panoply_placement as placement;
+pub use panoply_placement::PlacementOptions;
 pub use panoply_runtime::{
     BackendReport, Batching, BuildError, Circuit, DeviceChange, DevicePool, Exploration, FallbackPolicy, Goal,
     HealthReport, HealthRules, Pending, PendingOutcome, PoolName, PoolPriority, PoolWorkerReport, Pools, Priority,

@@ -38,6 +38,39 @@ fn an_api_without_a_backend_is_refused_with_a_reason() {
     assert!(matches!(error, BuildError::NoDevice { .. }));
 }
 
+/// Holds on machines with GPUs; elsewhere there is nothing to compare.
+#[cfg(target_os = "linux")]
+#[test]
+fn devices_on_the_bus_know_their_nodes() {
+    use panoply::placement::{SYSTEM, numa_node};
+    let runtime = Runtime::new().unwrap();
+    let mut compared = 0;
+    for device in runtime.devices() {
+        let Some(address) = device.pci_address else { continue };
+        assert_eq!(device.numa_node, numa_node(std::path::Path::new(SYSTEM), address), "{} at {address}", device.id);
+        compared += 1;
+    }
+    match compared {
+        0 => println!("skipped: no device tells its PCI address"),
+        _ => println!("{compared} devices at their nodes\n{}", runtime.plan()),
+    }
+}
+
+#[cfg(feature = "fpga")]
+#[test]
+fn a_bitstream_for_a_card_that_is_not_there_is_told() {
+    let builder = || Runtime::builder().only([Api::FPGA]);
+    let error = builder().bitstream("the second card", "cores.xclbin").build().unwrap_err().to_string();
+    assert!(error.contains("devices.bitstreams") && error.contains("the second card"), "{error}");
+    match builder().bitstream("fpga:63", "cores.xclbin").build() {
+        Ok(runtime) => {
+            assert!(runtime.warnings().iter().any(|text| text.contains("fpga:63")), "{:?}", runtime.warnings())
+        }
+        Err(error) if std::env::var_os("PANOPLY_FPGA_SIMULATION").is_some() => println!("skipped: {error}"),
+        Err(error) => assert!(error.to_string().contains("no card is called fpga:63"), "{error}"),
+    }
+}
+
 #[test]
 fn the_runtime_is_shared_between_threads() {
     fn assert_shared<T: Send + Sync>() {}

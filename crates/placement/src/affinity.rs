@@ -9,7 +9,6 @@ use std::time::Duration;
 use panoply_core::cpu_set::CpuSet;
 
 use super::error::PlacementError;
-use super::plan::WorkerSlot;
 
 #[cfg(target_os = "linux")]
 use super::sys_linux as sys;
@@ -32,9 +31,10 @@ pub fn pin_current(cpus: &CpuSet) -> Result<CpuSet, PlacementError> {
     sys::affinity()
 }
 
-/// Pins the calling thread to the CPUs of its slot. See [`pin_current`].
-pub fn apply(slot: &WorkerSlot) -> Result<CpuSet, PlacementError> {
-    pin_current(&slot.cpus)
+/// Lets the calling thread run wherever the process's first thread may run. For helper threads of a
+/// worker with a core of its own, since a thread inherits the CPUs of the one that starts it.
+pub fn leave_core() -> Result<CpuSet, PlacementError> {
+    pin_current(&sys::affinity_of_process()?)
 }
 
 /// Makes short sleeps of the calling thread end when they are due. Otherwise the system extends
@@ -159,6 +159,20 @@ mod tests {
         });
         assert_eq!(pinned.join().unwrap(), allowed);
         assert_eq!(current().unwrap(), allowed, "other threads stay where they were");
+    }
+
+    #[test]
+    fn a_helper_leaves_the_core_of_the_thread_that_started_it() {
+        let allowed = current().unwrap();
+        std::thread::spawn(move || {
+            let one = CpuSet::from_cpus([allowed.first().unwrap()]).unwrap();
+            pin_current(&one).unwrap();
+            let helper = std::thread::spawn(|| (current().unwrap(), leave_core().unwrap()));
+            assert_eq!(helper.join().unwrap(), (one.clone(), allowed));
+            assert_eq!(current().unwrap(), one);
+        })
+        .join()
+        .unwrap();
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The limits of the process's control group: which CPUs, and how much of their time.
+//! The limits of the process's control group: which CPUs, how much of their time, and how much
+//! memory.
 //!
 //! Version 2 is read from `/sys/fs/cgroup`, version 1 from `/sys/fs/cgroup/<controller>`; a machine
 //! may have both. In a container the group's path is often that of the host while the mount shows
@@ -47,28 +48,83 @@ pub(super) struct Limits {
 /// Reads the limits of the control group that `/proc/self/cgroup` names.
 pub(super) fn read_limits(tree: &mut Tree<'_>) -> Limits {
     let mut limits = Limits::default();
-    let groups = tree.optional_text("proc/self/cgroup").unwrap_or_default();
-    for line in groups.lines().take(HIERARCHIES_MAX) {
-        let mut fields = line.splitn(3, ':');
-        let (Some(_), Some(controllers), Some(path)) = (fields.next(), fields.next(), fields.next()) else {
-            tree.note("proc/self/cgroup", Problem::malformed("hierarchy:controllers:path", line));
-            continue;
-        };
+    for (controllers, path) in groups(tree) {
         if controllers.is_empty() {
-            for mount in ["sys/fs/cgroup", "sys/fs/cgroup/unified"] {
-                limits.read_version_2(tree, mount, path);
-            }
+            VERSION_2.iter().for_each(|mount| limits.read_version_2(tree, mount, &path));
         }
         for controller in controllers.split(',') {
             match controller {
-                "cpuset" => limits.read_cpuset(tree, "sys/fs/cgroup/cpuset", path),
-                "cpu" if tree.exists("sys/fs/cgroup/cpu") => limits.read_cfs(tree, "sys/fs/cgroup/cpu", path),
-                "cpu" => limits.read_cfs(tree, "sys/fs/cgroup/cpu,cpuacct", path),
+                "cpuset" => limits.read_cpuset(tree, "sys/fs/cgroup/cpuset", &path),
+                "cpu" if tree.exists("sys/fs/cgroup/cpu") => limits.read_cfs(tree, "sys/fs/cgroup/cpu", &path),
+                "cpu" => limits.read_cfs(tree, "sys/fs/cgroup/cpu,cpuacct", &path),
                 _ => {}
             }
         }
     }
     limits
+}
+
+/// Where version 2 is mounted, alone or beside version 1.
+const VERSION_2: [&str; 2] = ["sys/fs/cgroup", "sys/fs/cgroup/unified"];
+
+/// The memory of a control group with a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct MemoryLimit {
+    /// The most bytes that the group may use.
+    pub limit_bytes: u64,
+    /// The bytes that it uses, without cached files that the kernel can drop at once.
+    pub used_bytes: u64,
+}
+
+/// A limit from here on means that there is none: version 1 writes the largest number of pages.
+const NO_LIMIT_BYTES: u64 = 1 << 62;
+
+/// The memory limits of the process's control group and of those above it.
+pub(super) fn read_memory(tree: &mut Tree<'_>) -> Vec<MemoryLimit> {
+    let mut limits = Vec::new();
+    for (controllers, path) in groups(tree) {
+        if controllers.is_empty() {
+            let files = ["memory.max", "memory.current", "inactive_file"];
+            VERSION_2.iter().for_each(|mount| read_memory_of(tree, mount, &path, files, &mut limits));
+        } else if controllers.split(',').any(|controller| controller == "memory") {
+            let files = ["memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"];
+            read_memory_of(tree, "sys/fs/cgroup/memory", &path, files, &mut limits);
+        }
+    }
+    limits
+}
+
+fn read_memory_of(
+    tree: &mut Tree<'_>,
+    mount: &str,
+    path: &str,
+    [limit, used, dropped]: [&str; 3],
+    limits: &mut Vec<MemoryLimit>,
+) {
+    for group in ancestry(tree, mount, path) {
+        let mut number = |file: &str| tree.optional_text(&format!("{group}/{file}"))?.trim_ascii().parse::<u64>().ok();
+        let (limit_bytes, used_bytes) = (number(limit), number(used).unwrap_or(0));
+        let Some(limit_bytes) = limit_bytes.filter(|bytes| *bytes < NO_LIMIT_BYTES) else { continue };
+        let stat = tree.optional_text(&format!("{group}/memory.stat")).unwrap_or_default();
+        let is_it = |line: &&str| line.split_ascii_whitespace().next() == Some(dropped);
+        let line = stat.lines().find(is_it).and_then(|line| line.split_ascii_whitespace().nth(1)?.parse().ok());
+        limits.push(MemoryLimit { limit_bytes, used_bytes: used_bytes.saturating_sub(line.unwrap_or(0)) });
+    }
+}
+
+/// The controllers and the path of each control group of the process. Version 2 has no controllers
+/// here.
+fn groups(tree: &mut Tree<'_>) -> Vec<(String, String)> {
+    let text = tree.optional_text("proc/self/cgroup").unwrap_or_default();
+    let mut groups = Vec::new();
+    for line in text.lines().take(HIERARCHIES_MAX) {
+        let mut fields = line.splitn(3, ':');
+        match (fields.next(), fields.next(), fields.next()) {
+            (Some(_), Some(controllers), Some(path)) => groups.push((controllers.to_owned(), path.to_owned())),
+            _ => tree.note("proc/self/cgroup", Problem::malformed("hierarchy:controllers:path", line)),
+        }
+    }
+    groups
 }
 
 impl Limits {

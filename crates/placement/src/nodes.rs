@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 
 use panoply_core::cpu_set::CpuSet;
 
+use super::memory::meminfo_bytes;
 use super::sysfs::{Problem, Tree};
 
 /// The largest node number: Linux stops at 1024 nodes.
 pub const NODE_MAX: usize = 1023;
 
-const NODES: &str = "sys/devices/system/node";
+/// The folder of nodes.
+pub(super) const NODES: &str = "sys/devices/system/node";
 
 /// One NUMA node. It may lack CPUs (memory on a card) or memory (an unpopulated socket).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,7 +20,7 @@ pub struct Node {
     pub id: u32,
     /// Its online CPUs.
     pub cpus: CpuSet,
-    /// Its memory, when known.
+    /// Its memory, when known. The only node of a machine has all of the machine's memory.
     pub memory_bytes: Option<u64>,
     /// Distances to the nodes: 10 is the node itself, larger is farther. Missing nodes are at an
     /// unknown distance.
@@ -38,11 +40,16 @@ pub(super) fn read_nodes(tree: &mut Tree<'_>, online: &CpuSet) -> Vec<Node> {
     let ids = tree.numbered(NODES, "node", NODE_MAX);
     if ids.is_empty() {
         tree.note(NODES, Problem::Inconsistent("names no NUMA node; the whole machine is taken to be node 0"));
-        let memory_bytes = tree.optional_text("proc/meminfo").and_then(|text| memory_bytes(&text));
+        let memory_bytes = whole_memory_bytes(tree);
         return vec![Node { id: 0, cpus: online.clone(), memory_bytes, distances: BTreeMap::new() }];
     }
     let mut homeless = online.clone();
     let mut nodes: Vec<Node> = ids.iter().map(|&id| read_node(tree, id, &ids, online, &mut homeless)).collect();
+    if let [only] = &mut nodes[..] {
+        // Virtual machines report too little for their only node, because memory that was added
+        // later is missing there.
+        only.memory_bytes = whole_memory_bytes(tree).or(only.memory_bytes);
+    }
     if !homeless.is_empty() {
         tree.note(NODES, Problem::Inconsistent("some online CPUs are in no node; they are taken to be in the first"));
         nodes[0].cpus = &nodes[0].cpus | &homeless;
@@ -81,9 +88,11 @@ fn read_distances(tree: &mut Tree<'_>, path: &str, ids: &[usize]) -> BTreeMap<u3
     ids.iter().map(|id| *id as u32).zip(numbers).collect()
 }
 
-/// Reads `MemTotal:  131072 kB`, also with `Node 0` in front of it.
+/// The machine's memory.
+fn whole_memory_bytes(tree: &mut Tree<'_>) -> Option<u64> {
+    tree.optional_text("proc/meminfo").and_then(|text| memory_bytes(&text))
+}
+
 fn memory_bytes(text: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.split_once("MemTotal:"))?.1;
-    let kibibytes: u64 = line.trim_ascii().strip_suffix("kB")?.trim_ascii_end().parse().ok()?;
-    kibibytes.checked_mul(1024)
+    meminfo_bytes(text, "MemTotal:")
 }

@@ -1,7 +1,10 @@
 //! PCI devices: their addresses, and which of them are accelerators.
 
-use panoply_core::device::PciAddress;
+use std::path::Path;
 
+use panoply_core::device::{DeviceInfo, PciAddress};
+
+use super::nodes::NODE_MAX;
 use super::sysfs::{Problem, Tree};
 
 /// The most devices that are read, which is more than any machine has.
@@ -96,6 +99,23 @@ pub fn classify(class: u32, vendor: u16, product: u16) -> PciKind {
         (vendor::GOOGLE_EDGE, ..) if product == 0x089a => PciKind::Tpu,
         _ => PciKind::Other,
     }
+}
+
+/// The folder in which the kernel describes the hardware.
+pub const SYSTEM: &str = "/sys";
+
+/// The NUMA node nearest to the device at this address, by a folder laid out like [`SYSTEM`]. `None`
+/// if it is unknown: the kernel writes a negative number if the firmware names no node.
+pub fn numa_node(system: &Path, address: PciAddress) -> Option<u32> {
+    let number = Tree::new(system).number(&format!("bus/pci/devices/{address}/numa_node"))?;
+    u32::try_from(number).ok().filter(|node| *node as usize <= NODE_MAX)
+}
+
+/// Sets the PCI address of a device, and the NUMA node that [`numa_node`] has for it. Backends call
+/// it for every device whose address they know.
+pub fn locate(info: &mut DeviceInfo, system: &Path, address: PciAddress) {
+    info.pci_address = Some(address);
+    info.numa_node = numa_node(system, address);
 }
 
 /// All PCI devices, in the order of addresses. A machine without PCI has none, which is not noted

@@ -27,6 +27,10 @@ pub struct WorkerSlot {
     pub cpus: CpuSet,
     /// Whether it shares these CPUs.
     pub affinity: Affinity,
+    /// Whether its CPU is isolated: the scheduler puts no other thread there by itself.
+    pub isolated: bool,
+    /// The index of its demand in the request; `None` for application workers.
+    pub demand: Option<usize>,
 }
 
 /// A difference between the plan and the request.
@@ -68,6 +72,17 @@ pub enum PlanNote {
         wanted: u32,
         /// The node of the CPU.
         got: u32,
+    },
+    /// Some workers that asked for isolated CPUs run on others, because no isolated core is left.
+    NotIsolated {
+        /// The workers' role.
+        role: Role,
+        /// The device they serve.
+        device: Option<PciAddress>,
+        /// Workers on other CPUs.
+        others: usize,
+        /// Workers that were to be on isolated CPUs.
+        wanted: usize,
     },
     /// Pinned workers hold every core of a node, so the others run on the same cores.
     PinnedShared {
@@ -159,6 +174,10 @@ impl fmt::Display for PlanNote {
             }
             PlanNote::PinnedFar { role, cpu, wanted, got } => {
                 write!(f, "{role} worker pinned to CPU {cpu} of node {got}, away from node {wanted}")
+            }
+            PlanNote::NotIsolated { role, device, others, wanted } => {
+                let of = at(device);
+                write!(f, "{others} of {wanted} {role} workers{of} run on ordinary CPUs: no isolated core is left")
             }
             PlanNote::PinnedShared { node } => {
                 write!(f, "pinned workers hold every core of node {node}; shared workers run there too")

@@ -12,7 +12,11 @@
 //!    the CPUs that no exclusive worker holds. The plan's notes report it. Every node with shared
 //!    workers, and the machine as a whole, keeps a core for them, and the number of exclusive
 //!    workers stays below the CPU quota.
-//! 5. Application workers get the cores that are left, one each. On a node with shared workers they
+//! 5. A worker that asks for an isolated CPU gets one of its node, or of the nearest node that has
+//!    one left. Isolated CPUs go to no other worker. If none is left, the worker is exclusive, and a
+//!    note reports it.
+//! 6. Workers that may run anywhere get every CPU that no exclusive worker holds.
+//! 7. Application workers get the cores that are left, one each. On a node with shared workers they
 //!    share the CPUs of the shared workers.
 
 use panoply_core::cpu_set::CpuSet;
@@ -20,7 +24,7 @@ use panoply_core::cpu_set::CpuSet;
 use super::error::PlacementError;
 use super::plan::{PlanNote, WorkerSlot};
 use super::request::{Affinity, DEMANDS_MAX, Demand, Request, Role, WORKERS_MAX};
-use super::site::Site;
+use super::site::{IsolatedCores, Site};
 use super::topology::Topology;
 
 /// Plans a slot for every worker of the request.
@@ -29,11 +33,14 @@ pub(super) fn place(
     request: &Request,
 ) -> Result<(Vec<WorkerSlot>, Vec<PlanNote>), PlacementError> {
     check(topology, request)?;
-    let mut planner = Planner { topology, sites: Site::all(topology), slots: Vec::new(), notes: Vec::new() };
+    let (sites, isolated) = (Site::all(topology, &request.reserved), IsolatedCores::of(topology, &request.reserved));
+    let mut planner = Planner { topology, sites, isolated, slots: Vec::new(), notes: Vec::new() };
     let exclusive_max = planner.place_pinned(request);
-    let mut jobs = planner.assign_sites(request);
+    let (mut jobs, exclusive_max) = planner.place_isolated(request, exclusive_max);
+    planner.assign_sites(&mut jobs);
     planner.grant(&mut jobs, exclusive_max);
     planner.place(&jobs);
+    planner.place_anywhere(request);
     planner.place_applications(request);
     planner.slots.sort_by_key(|slot| (slot.node, slot.role));
     Ok((planner.slots, planner.notes))
@@ -48,9 +55,6 @@ fn check(topology: &Topology, request: &Request) -> Result<(), PlacementError> {
     let workers = counts.fold(0usize, usize::saturating_add);
     if workers > WORKERS_MAX {
         return Err(PlacementError::TooManyWorkers { got: workers, max: WORKERS_MAX });
-    }
-    if request.applications == Some(0) {
-        return Err(PlacementError::ZeroWorkers { role: Role::Application, device: None });
     }
     for (index, demand) in request.demands.iter().enumerate() {
         check_demand(topology, demand)?;
@@ -89,6 +93,10 @@ fn check_demand(topology: &Topology, demand: &Demand) -> Result<(), PlacementErr
 /// A demand that is not pinned, and the decisions about it.
 struct OpenDemand<'a> {
     demand: &'a Demand,
+    /// The index of the demand in the request.
+    index: usize,
+    /// Workers that have no isolated CPU.
+    workers: usize,
     site: usize,
     /// Workers that get a core of their own.
     granted: usize,
@@ -97,6 +105,7 @@ struct OpenDemand<'a> {
 struct Planner<'a> {
     topology: &'a Topology,
     sites: Vec<Site>,
+    isolated: IsolatedCores,
     slots: Vec<WorkerSlot>,
     notes: Vec<PlanNote>,
 }
@@ -110,7 +119,7 @@ impl Planner<'_> {
             self.notes.push(PlanNote::Quota { cpus: effective, allowed });
         }
         let mut pinned = 0;
-        for demand in &request.demands {
+        for (index, demand) in request.demands.iter().enumerate() {
             let Affinity::Pinned(cpu) = demand.affinity else { continue };
             let Some(site) = self.sites.iter_mut().find(|site| site.cpus.contains(cpu)) else { continue };
             site.pin(cpu);
@@ -119,30 +128,60 @@ impl Planner<'_> {
             if let Some(wanted) = demand.node.filter(|wanted| *wanted != node) {
                 self.notes.push(PlanNote::PinnedFar { role: demand.role, cpu, wanted, got: node });
             }
-            self.add(demand, node, CpuSet::from_cpus([cpu]).unwrap_or_default(), demand.affinity);
+            self.add(demand, Some(index), node, CpuSet::from_cpus([cpu]).unwrap_or_default(), demand.affinity);
         }
         effective.saturating_sub(pinned + 1)
     }
 
-    /// Applies the second half of rule 2: chooses a node for every demand.
-    fn assign_sites<'r>(&mut self, request: &'r Request) -> Vec<OpenDemand<'r>> {
-        let mut demands: Vec<&Demand> =
-            request.demands.iter().filter(|demand| !matches!(demand.affinity, Affinity::Pinned(_))).collect();
-        demands.sort_by_key(|demand| demand.role);
-        let mut jobs = Vec::with_capacity(demands.len());
-        // Demands with a known node come first, so that the others go where there is room.
-        for named in [true, false] {
-            for demand in demands.iter().filter(|demand| demand.node.is_some() == named) {
-                let site = self.site_for(demand);
-                match demand.affinity {
-                    Affinity::Exclusive => self.sites[site].wanted += demand.workers,
-                    _ => self.sites[site].has_shared = true,
+    /// Applies rule 5. Returns the demands for a node, with the workers that are still to be placed,
+    /// and how many of them may be exclusive. Isolated CPUs are not among the allowed ones, so that
+    /// only a quota is used up by them.
+    fn place_isolated<'r>(&mut self, request: &'r Request, exclusive_max: usize) -> (Vec<OpenDemand<'r>>, usize) {
+        let mut left = self.topology.quota().map_or(usize::MAX, |quota| quota.cpus() - 1);
+        let indexed = request.demands.iter().enumerate();
+        let of_nodes = indexed.filter(|(_, demand)| matches!(demand.affinity, Affinity::Exclusive | Affinity::Shared));
+        let open = |(index, demand): (usize, &'r Demand)| OpenDemand {
+            demand,
+            index,
+            workers: demand.workers,
+            site: 0,
+            granted: 0,
+        };
+        let mut jobs: Vec<OpenDemand<'r>> = of_nodes.map(open).collect();
+        jobs.sort_by_key(|job| job.demand.role);
+        let asks = |job: &&mut OpenDemand<'_>| job.demand.isolated && job.demand.affinity == Affinity::Exclusive;
+        // Each node's isolated cores go to the workers of that node first.
+        for is_near in [true, false] {
+            for job in jobs.iter_mut().filter(asks) {
+                while job.workers > 0
+                    && left > 0
+                    && let Some((node, cpu)) = self.isolated.take(self.topology, job.demand.node, is_near)
+                {
+                    self.add(job.demand, Some(job.index), node, cpu, Affinity::Exclusive);
+                    (job.workers, left) = (job.workers - 1, left - 1);
                 }
-                jobs.push(OpenDemand { demand, site, granted: 0 });
             }
         }
-        jobs.sort_by_key(|job| job.demand.role);
-        jobs
+        for job in jobs.iter_mut().filter(asks).filter(|job| job.workers > 0) {
+            let Demand { role, device, workers, .. } = *job.demand;
+            self.notes.push(PlanNote::NotIsolated { role, device, others: job.workers, wanted: workers });
+        }
+        jobs.retain(|job| job.workers > 0);
+        (jobs, exclusive_max.min(left))
+    }
+
+    /// Applies the second half of rule 2: chooses a node for every demand.
+    fn assign_sites(&mut self, jobs: &mut [OpenDemand<'_>]) {
+        // Demands with a known node come first, so that the others go where there is room.
+        for named in [true, false] {
+            for job in jobs.iter_mut().filter(|job| job.demand.node.is_some() == named) {
+                job.site = self.site_for(job.demand);
+                match job.demand.affinity {
+                    Affinity::Exclusive => self.sites[job.site].wanted += job.workers,
+                    _ => self.sites[job.site].has_shared = true,
+                }
+            }
+        }
     }
 
     fn site_for(&mut self, demand: &Demand) -> usize {
@@ -176,7 +215,7 @@ impl Planner<'_> {
                 progress = false;
                 let same_role = jobs.iter_mut().filter(|job| job.demand.role == role);
                 for job in same_role.filter(|job| job.demand.affinity == Affinity::Exclusive) {
-                    if job.granted < job.demand.workers && left[job.site] > 0 && budget > 0 {
+                    if job.granted < job.workers && left[job.site] > 0 && budget > 0 {
                         job.granted += 1;
                         left[job.site] -= 1;
                         budget -= 1;
@@ -191,32 +230,46 @@ impl Planner<'_> {
     /// those that share.
     fn place(&mut self, jobs: &[OpenDemand<'_>]) {
         for job in jobs {
-            for _ in 0..job.granted {
-                let Some(cpu) = self.sites[job.site].take_core() else { break };
-                self.add(job.demand, self.sites[job.site].node, cpu, Affinity::Exclusive);
+            for nth in 0..job.granted {
+                let Some(cpu) = self.sites[job.site].take_core(job.demand.turn + nth) else { break };
+                self.add(job.demand, Some(job.index), self.sites[job.site].node, cpu, Affinity::Exclusive);
             }
         }
         for job in jobs {
-            let Demand { role, device, workers, affinity, .. } = *job.demand;
-            let shared = workers - job.granted;
+            let Demand { role, device, affinity, .. } = *job.demand;
+            let shared = job.workers - job.granted;
             if shared == 0 {
                 continue;
             }
             let node = self.sites[job.site].node;
             if affinity == Affinity::Exclusive {
-                self.notes.push(PlanNote::Degraded { role, device, node, shared, wanted: workers });
+                self.notes.push(PlanNote::Degraded { role, device, node, shared, wanted: job.workers });
             }
             let cpus = self.share(job.site);
             for _ in 0..shared {
-                self.add(job.demand, node, cpus.clone(), Affinity::Shared);
+                self.add(job.demand, Some(job.index), node, cpus.clone(), Affinity::Shared);
             }
         }
     }
 
-    /// Applies rule 5.
+    /// Applies rule 6.
+    fn place_anywhere(&mut self, request: &Request) {
+        let indexed = request.demands.iter().enumerate();
+        for (index, demand) in indexed.filter(|(_, demand)| demand.affinity == Affinity::Anywhere) {
+            let open: Vec<usize> = (0..self.sites.len()).filter(|site| !self.sites[*site].free.is_empty()).collect();
+            let sites = if open.is_empty() { (0..self.sites.len()).collect() } else { open };
+            let cpus = sites.iter().fold(CpuSet::new(), |all, site| &all | &self.share(*site));
+            let node = self.sites[sites.first().copied().unwrap_or(0)].node;
+            for _ in 0..demand.workers {
+                self.add(demand, Some(index), node, cpus.clone(), Affinity::Anywhere);
+            }
+        }
+    }
+
+    /// Applies rule 7.
     fn place_applications(&mut self, request: &Request) {
         let cores: usize = self.sites.iter().map(|site| site.free.len()).sum();
-        let busy = self.slots.iter().filter(|slot| slot.affinity != Affinity::Shared).count();
+        let busy = self.slots.iter().filter(|slot| slot.affinity.is_own_core()).count();
         let within_quota = self.topology.effective_cpus().saturating_sub(busy);
         let workers = request.applications.unwrap_or(cores.min(within_quota).max(1));
         let crowded = workers > cores;
@@ -228,9 +281,9 @@ impl Planner<'_> {
             let demand = Demand::new(Role::Application, 1);
             if crowded || self.sites[site].has_sharers {
                 let cpus = self.share(site);
-                self.add(&demand, node, cpus, Affinity::Shared);
-            } else if let Some(cpu) = self.sites[site].take_core() {
-                self.add(&demand, node, cpu, Affinity::Exclusive);
+                self.add(&demand, None, node, cpus, Affinity::Shared);
+            } else if let Some(cpu) = self.sites[site].take_core(0) {
+                self.add(&demand, None, node, cpu, Affinity::Exclusive);
             }
         }
     }
@@ -260,7 +313,9 @@ impl Planner<'_> {
         site.shared_cpus()
     }
 
-    fn add(&mut self, demand: &Demand, node: u32, cpus: CpuSet, affinity: Affinity) {
-        self.slots.push(WorkerSlot { role: demand.role, device: demand.device, node, cpus, affinity });
+    fn add(&mut self, demand: &Demand, index: Option<usize>, node: u32, cpus: CpuSet, affinity: Affinity) {
+        let isolated = affinity.is_own_core() && cpus.is_subset(self.topology.isolated());
+        let Demand { role, device, .. } = *demand;
+        self.slots.push(WorkerSlot { role, device, node, cpus, affinity, isolated, demand: index });
     }
 }

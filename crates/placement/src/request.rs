@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use panoply_core::cpu_set::CpuSet;
 use panoply_core::device::{DeviceInfo, DeviceKind, PciAddress};
 
 use super::pci::PciKind;
@@ -91,8 +92,17 @@ pub enum Affinity {
     Exclusive,
     /// Any CPU of the node that no exclusive worker holds.
     Shared,
+    /// Any CPU of the machine that no exclusive worker holds.
+    Anywhere,
     /// This CPU. Other workers keep off its core while there are enough cores.
     Pinned(usize),
+}
+
+impl Affinity {
+    /// Whether the worker has a core of its own.
+    pub fn is_own_core(self) -> bool {
+        matches!(self, Affinity::Exclusive | Affinity::Pinned(_))
+    }
 }
 
 impl fmt::Display for Affinity {
@@ -100,6 +110,7 @@ impl fmt::Display for Affinity {
         f.pad(match self {
             Affinity::Exclusive => "exclusive",
             Affinity::Shared => "shared",
+            Affinity::Anywhere => "anywhere",
             Affinity::Pinned(_) => "pinned",
         })
     }
@@ -118,12 +129,17 @@ pub struct Demand {
     pub workers: usize,
     /// Whether they share their cores.
     pub affinity: Affinity,
+    /// Whether exclusive workers get isolated CPUs while there are any.
+    pub isolated: bool,
+    /// The core that the first exclusive worker prefers, counted round the node. Processes that
+    /// serve different devices of one node do not meet on one core if each device has its own turn.
+    pub turn: usize,
 }
 
 impl Demand {
     /// Exclusive workers without a device, on any node.
     pub fn new(role: Role, workers: usize) -> Demand {
-        Demand { role, device: None, node: None, workers, affinity: Affinity::Exclusive }
+        Demand { role, device: None, node: None, workers, affinity: Affinity::Exclusive, isolated: false, turn: 0 }
     }
 
     /// Exclusive workers for an opened device, near it if its location is known.
@@ -142,21 +158,24 @@ impl Demand {
         Demand { device: Some(device), ..self }
     }
 
+    /// Asks for isolated CPUs.
+    pub fn on_isolated(self) -> Demand {
+        Demand { isolated: true, ..self }
+    }
+
+    /// Sets the core that the first worker prefers.
+    pub fn with_turn(self, turn: usize) -> Demand {
+        Demand { turn, ..self }
+    }
+
     /// Sets whether the workers share their cores.
     pub fn with_affinity(self, affinity: Affinity) -> Demand {
         Demand { affinity, ..self }
     }
 }
 
-/// How many workers each kind of device gets. Zero leaves devices of that kind without workers.
-///
-/// | kind | default | because |
-/// | --- | --- | --- |
-/// | GPU | 2 | one prepares the next batch while the other waits for its stream |
-/// | QAT | 2 | one fills the request ring while the other drains the response ring |
-/// | NIC | 2 | one receives, one transmits |
-/// | TPU | 2 | as for a GPU |
-/// | FPGA | 1 | one stream in, one out, in lock step |
+/// How many workers each kind of device gets in a plan that is made before any device is found. Zero
+/// leaves devices of that kind without workers. The default is one, as many as a runtime starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkersPerDevice {
     /// Workers per GPU.
@@ -173,7 +192,7 @@ pub struct WorkersPerDevice {
 
 impl Default for WorkersPerDevice {
     fn default() -> WorkersPerDevice {
-        WorkersPerDevice { gpu: 2, qat: 2, nic: 2, tpu: 2, fpga: 1 }
+        WorkersPerDevice { gpu: 1, qat: 1, nic: 1, tpu: 1, fpga: 1 }
     }
 }
 
@@ -196,9 +215,11 @@ impl WorkersPerDevice {
 pub struct Request {
     /// Workers for devices and roles, in any order.
     pub demands: Vec<Demand>,
-    /// Application workers. `None` means one for every core that is left, within the CPU quota. At
-    /// least one is always planned.
+    /// Application workers. `None` means one for every core that is left, within the CPU quota, and
+    /// at least one. Zero plans none.
     pub applications: Option<usize>,
+    /// CPUs whose cores are held by others: no worker gets one of them as its own.
+    pub reserved: CpuSet,
 }
 
 impl Request {

@@ -23,11 +23,22 @@ const MASK_WORDS: usize = (CPU_MAX + 1) / WORD_BITS;
 /// A kernel CPU mask: an array of longs, least significant bit first, wide enough for every kernel.
 type Mask = [Word; MASK_WORDS];
 
+/// The CPUs of the calling thread.
 pub(super) fn affinity() -> Result<CpuSet, PlacementError> {
+    affinity_of(0)
+}
+
+/// The CPUs of the process's first thread, whose number is the process's.
+pub(super) fn affinity_of_process() -> Result<CpuSet, PlacementError> {
+    affinity_of(rustix::process::getpid().as_raw_nonzero().get())
+}
+
+fn affinity_of(thread: libc::pid_t) -> Result<CpuSet, PlacementError> {
     let mut mask: Mask = [0; MASK_WORDS];
     // SAFETY: the pointer refers to `size_of::<Mask>()` writable bytes, the length passed, and to
-    // longs, which have the alignment of the kernel's mask. Zero stands for the calling thread.
-    let status = unsafe { libc::sched_getaffinity(0, size_of::<Mask>(), mask.as_mut_ptr().cast()) };
+    // longs, which have the alignment of the kernel's mask. Zero stands for the calling thread, and
+    // a thread that does not exist is an error.
+    let status = unsafe { libc::sched_getaffinity(thread, size_of::<Mask>(), mask.as_mut_ptr().cast()) };
     if status != 0 {
         return Err(PlacementError::System { call: "sched_getaffinity", source: io::Error::last_os_error() });
     }

@@ -12,6 +12,10 @@ pub(super) fn affinity() -> Result<CpuSet, PlacementError> {
     Err(PlacementError::Unsupported { what: "reading a thread's CPU affinity", os: OS })
 }
 
+pub(super) fn affinity_of_process() -> Result<CpuSet, PlacementError> {
+    affinity()
+}
+
 pub(super) fn set_affinity(_cpus: &CpuSet) -> Result<(), PlacementError> {
     Err(PlacementError::Unsupported { what: "pinning a thread to CPUs", os: OS })
 }

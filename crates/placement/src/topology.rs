@@ -33,6 +33,7 @@ pub struct Topology {
     online: CpuSet,
     offline: CpuSet,
     allowed: CpuSet,
+    isolated: CpuSet,
     cores: Vec<Core>,
     nodes: Vec<Node>,
     devices: Vec<PciDevice>,
@@ -68,8 +69,16 @@ impl Topology {
         let limits = cgroup::read_limits(&mut tree);
         let mut allowed = narrow(&mut tree, &online, affinity, "affinity mask");
         allowed = narrow(&mut tree, &allowed, limits.cpus.as_ref(), "cpuset");
+        let mut isolated = &tree.optional_cpus(&format!("{CPUS}/isolated")).unwrap_or_default() & &online;
+        if let Some(cpuset) = &limits.cpus {
+            isolated = &isolated & cpuset;
+        }
+        if !allowed.is_subset(&isolated) {
+            allowed = &allowed - &isolated;
+        }
+        isolated = &isolated - &allowed;
         let (quota, notes) = (limits.quota, tree.into_notes());
-        Topology { possible, online, offline, allowed, cores, nodes, devices, quota, notes }
+        Topology { possible, online, offline, allowed, isolated, cores, nodes, devices, quota, notes }
     }
 
     /// CPUs that the kernel could ever bring up.
@@ -87,9 +96,17 @@ impl Topology {
         &self.offline
     }
 
-    /// Online CPUs that the affinity mask and the control group leave to this process. Never empty.
+    /// Online CPUs that the affinity mask and the control group leave to this process, without
+    /// isolated ones, unless the process has no others. Never empty.
     pub fn allowed(&self) -> &CpuSet {
         &self.allowed
+    }
+
+    /// CPUs on which the scheduler puts no thread by itself (`isolcpus`), as far as the control
+    /// group permits them: for threads that ask for them. None of them is in
+    /// [`allowed`](Topology::allowed).
+    pub fn isolated(&self) -> &CpuSet {
+        &self.isolated
     }
 
     /// Physical cores with an online CPU, in the order of their first CPU.

@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use panoply_core::cpu_set::CpuSet;
 use panoply_core::{Capabilities, Describe, DeviceId, DeviceInfo, Domain, Op};
+use panoply_placement::{DeviceWorkers, WorkerWishes};
 
 use crate::batcher::Batching;
 
@@ -99,6 +100,8 @@ pub struct DevicePool {
     pub memory_bytes_max: Option<usize>,
     /// How its threads share the cores.
     pub priority: PoolPriority,
+    /// Real-time scheduling and isolated CPUs for its workers.
+    pub wishes: WorkerWishes,
 }
 
 impl Default for DevicePool {
@@ -112,6 +115,7 @@ impl Default for DevicePool {
             batching: None,
             memory_bytes_max: None,
             priority: PoolPriority::Normal,
+            wishes: WorkerWishes::default(),
         }
     }
 }
@@ -169,6 +173,17 @@ impl Pools {
     pub(crate) fn workers_on(&self, info: &DeviceInfo) -> impl Iterator<Item = (PoolName, usize)> {
         let here = self.iter().filter(|(_, pool)| pool.has_workers_on(info));
         here.flat_map(|(name, pool)| (0..pool.workers).map(move |number| (name, number)))
+    }
+
+    /// The workers of all pools on this device, for the plan of places.
+    pub(crate) fn placed_on<'a>(&self, info: &'a DeviceInfo) -> impl Iterator<Item = DeviceWorkers<'a>> {
+        let here = self.iter().filter(|(_, pool)| pool.workers > 0 && pool.has_workers_on(info));
+        here.map(|(name, pool)| DeviceWorkers {
+            info,
+            pool: Some(name.name()),
+            workers: pool.workers,
+            wishes: pool.wishes,
+        })
     }
 
     /// Whether the pool of the op's domain lets this device run the op. An op that can run on one

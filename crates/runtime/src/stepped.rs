@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use panoply_core::clock::Clock;
 use panoply_core::{Absence, Backend, Op, OpenOptions, Value};
+use panoply_placement::WorkerPlace;
 
 use crate::batcher::Batching;
 use crate::device_worker::driver::{Driver, DriverStep, Opener};
@@ -64,8 +65,12 @@ impl SteppedBackend {
             };
             // A device beyond the most that one runtime serves is left out.
             let Ok(lane) = router.lanes.add(backend, |place| Lane::new(place, info, &setup)) else { break };
-            let opener =
-                Opener { backend: Arc::clone(backend), options: OpenOptions::default(), clock: Arc::clone(clock) };
+            let opener = Opener {
+                backend: Arc::clone(backend),
+                options: OpenOptions::default(),
+                clock: Arc::clone(clock),
+                place: WorkerPlace::default(),
+            };
             let driver = Driver::new(Arc::clone(&lane), opener, clock.now());
             workers.push(SteppedWorker { lane, driver, lives: true });
         }

@@ -5,6 +5,7 @@ mod fallback;
 mod faults;
 mod graphs;
 mod layers;
+mod places;
 mod pools;
 mod reentry;
 mod routing;

@@ -183,17 +183,14 @@ fn measure_case(
     let place = BenchDevice { runtime: Arc::clone(runtime), device: device.clone() };
     let times = case.prepare(&place).and_then(|runner| measure::measure(&runner, load, time, options.repeats_max));
     let left_out = options.extent != Extent::Named && matches!(times, Err(Error::Unsupported { .. }));
-    let threads = options.threads.unwrap_or_else(|| default_threads(device));
+    let threads = options.threads.unwrap_or_else(|| default_threads(runtime, device));
     (!left_out).then(|| CaseRow::new(case, device.id, threads, times))
 }
 
-/// Returns the default thread count of an engine: the CPUs near its device, limited by the CPU
-/// quota.
-fn default_threads(device: &DeviceInfo) -> usize {
-    let topology = Topology::current();
-    let node = device.numa_node.and_then(|node| topology.node(node));
-    let near = node.map(|node| node.cpus.intersection(topology.allowed()).len()).filter(|count| *count > 0);
-    near.unwrap_or(usize::MAX).min(topology.effective_cpus())
+/// Returns the default thread count of an engine: the CPUs of its worker, limited by the CPU quota.
+fn default_threads(runtime: &Runtime, device: &DeviceInfo) -> usize {
+    let cpus = runtime.plan().place(device.id, None, 0).cpus;
+    cpus.map_or(usize::MAX, |cpus| cpus.len()).min(Topology::current().effective_cpus())
 }
 
 fn show(row: &CaseRow, case_width: usize, format: Format, screen: &mut Screen) -> Result<(), Failure> {

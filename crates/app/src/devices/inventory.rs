@@ -1,6 +1,7 @@
 //! The properties of all devices, in the form of the JSON output. A property that an API does not
 //! report is `null`.
 
+use panoply::placement::Placement;
 use panoply::{
     Absence, BackendReport, Circuit, DeviceInfo, HealthReport, PoolWorkerReport, Runtime, WorkerReport, WorkerState,
 };
@@ -63,6 +64,7 @@ pub struct WorkerRow {
     pub state: &'static str,
     /// The reason why the worker is not ready.
     pub trouble: Option<String>,
+    pub place: PlaceRow,
     pub queued: usize,
     pub queue_depth_max: usize,
     pub accepted: u64,
@@ -85,6 +87,21 @@ pub struct PoolWorkerRow {
     pub queued: usize,
     pub queue_depth_max: usize,
     pub completed: u64,
+}
+
+/// Where the worker's thread runs, as the system has granted it.
+#[derive(Serialize)]
+pub struct PlaceRow {
+    /// `null` if the thread may run on every CPU of the process.
+    pub cpus: Option<Vec<usize>>,
+    /// `null` if it may run on every node.
+    pub node: Option<u32>,
+    pub own_core: bool,
+    pub isolated: bool,
+    /// The real-time priority (`SCHED_FIFO`); `null` for a normal thread.
+    pub realtime: Option<u8>,
+    /// Wishes that were not granted, and what would grant them.
+    pub notes: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -165,6 +182,7 @@ fn worker(report: &WorkerReport) -> WorkerRow {
     WorkerRow {
         state: state(report.state),
         trouble: report.trouble.as_ref().map(ToString::to_string),
+        place: place(&report.placement),
         queued: report.queued,
         queue_depth_max: report.queue_depth_max,
         accepted: report.counters.accepted,
@@ -194,6 +212,17 @@ fn state(state: WorkerState) -> &'static str {
         WorkerState::Reopening => "reopening",
         WorkerState::Failed => "failed",
         WorkerState::Stopped => "stopped",
+    }
+}
+
+fn place(placement: &Placement) -> PlaceRow {
+    PlaceRow {
+        cpus: placement.cpus.as_ref().map(|cpus| cpus.iter().collect()),
+        node: placement.node,
+        own_core: placement.own_core,
+        isolated: placement.isolated,
+        realtime: placement.realtime.map(|priority| priority.get()),
+        notes: placement.notes.clone(),
     }
 }
 

@@ -23,7 +23,10 @@ pub fn show(options: &DevicesOptions, screen: &mut Screen) -> Result<(), Failure
     settings.only = options.apis.clone().or(settings.only);
     let hardware = Hardware::of_this_machine();
     let inventory = match settings.builder().build() {
-        Ok(runtime) => Inventory::of_runtime(&runtime, hardware),
+        Ok(runtime) => {
+            runtime.warnings().iter().for_each(crate::failure::warn);
+            Inventory::of_runtime(&runtime, hardware)
+        }
         Err(BuildError::NoDevice { reports }) => Inventory::of_reports(&reports, &[], hardware),
         Err(error) => return Err(error.into()),
     };

@@ -2,9 +2,10 @@
 //! below. Backends without a device are one line, unless there is more to say.
 
 use panoply::DeviceKind;
+use panoply::placement::CpuSet;
 
 use super::hardware::{self, Line};
-use super::inventory::{BackendRow, DeviceRow, Inventory, PoolWorkerRow, WorkerRow};
+use super::inventory::{BackendRow, DeviceRow, Inventory, PlaceRow, PoolWorkerRow, WorkerRow};
 use crate::failure::Failure;
 use crate::screen::{Screen, bytes_text, shortened, wrapped};
 
@@ -203,6 +204,10 @@ fn details(device: &DeviceRow) -> Vec<String> {
     list("features", device.features.iter().map(String::as_str).collect());
     let pool_workers: &[PoolWorkerRow] = device.worker.as_ref().map_or(&[], |worker| &worker.pool_workers);
     list("workers of pools", pool_workers.iter().map(|worker| worker.pool).collect());
+    if let Some(WorkerRow { place, .. }) = &device.worker {
+        lines.extend(place_text(place).map(|text| format!("worker: {text}")));
+        lines.extend(place.notes.iter().map(|note| format!("note: {note}")));
+    }
     if let Some(WorkerRow { health, .. }) = &device.worker {
         let mut signs = Vec::new();
         signs.extend(health.temperature_celsius.map(|celsius| format!("{celsius:.0} °C")));
@@ -223,6 +228,19 @@ fn details(device: &DeviceRow) -> Vec<String> {
     }
     lines.retain(|line| !line.is_empty());
     lines
+}
+
+/// Where the worker runs. `None` if it may run anywhere, as any thread.
+fn place_text(place: &PlaceRow) -> Option<String> {
+    let mut parts = Vec::new();
+    if let Some(cpus) = &place.cpus {
+        let cpus = CpuSet::from_cpus(cpus.iter().copied()).unwrap_or_default();
+        let (own, isolated) = (place.own_core, place.isolated);
+        let kind = if isolated { "isolated " } else { "" };
+        parts.push(format!("{kind}CPUs {cpus}{}", if own { ", a core of its own" } else { "" }));
+    }
+    parts.extend(place.realtime.map(|priority| format!("SCHED_FIFO {priority}")));
+    (!parts.is_empty()).then(|| parts.join(", "))
 }
 
 fn print_absent(backends: &[&BackendRow], screen: &mut Screen) -> Result<(), Failure> {

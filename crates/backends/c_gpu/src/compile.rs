@@ -108,7 +108,12 @@ impl CompileQueue {
         let shared = Arc::clone(&self.shared);
         let thread = std::thread::Builder::new().name("panoply-compile".to_owned());
         // If no thread can be started, the engine that needs the kernel compiles it.
-        state.threads += usize::from(thread.spawn(move || shared.work()).is_ok());
+        let work = move || {
+            // The worker that asks may have one core of its own. A refusal leaves this thread there.
+            let _ = panoply_placement::affinity::leave_core();
+            shared.work();
+        };
+        state.threads += usize::from(thread.spawn(work).is_ok());
     }
 
     /// The compiled kernel. Waits for it, or compiles it on this thread. The error is the

@@ -7,6 +7,7 @@ use panoply_core::{
     Absence, Api, Backend, Capabilities, Describe, DeviceId, DeviceInfo, DeviceKind, Engine, Error, FirstGuess, Op,
     OpenOptions, Result, Support,
 };
+use panoply_placement::Memory;
 
 use crate::context::Context;
 use crate::engine::CpuEngine;
@@ -94,14 +95,8 @@ impl Backend for CpuBackend {
 fn describe(root: &Path, name: &str, node: Option<u32>, index: u32) -> DeviceInfo {
     let id = DeviceId { api: Api::CPU, index };
     let mut info = DeviceInfo::new(id, name, DeviceKind::Cpu);
-    let meminfo = match node {
-        Some(node) => root.join(format!("sys/devices/system/node/node{node}/meminfo")),
-        None => root.join("proc/meminfo"),
-    };
-    let meminfo = fs::read_to_string(meminfo).unwrap_or_default();
-    info.memory_total_bytes = meminfo_bytes(&meminfo, "MemTotal:");
-    info.memory_available_bytes =
-        meminfo_bytes(&meminfo, "MemAvailable:").or_else(|| free_and_reclaimable_bytes(&meminfo));
+    let memory = Memory::read(root, node);
+    (info.memory_total_bytes, info.memory_available_bytes) = (memory.total_bytes, memory.available_bytes);
     info.compute_capability = Some(Simd::detect().name().to_owned());
     info.compute_units = std::thread::available_parallelism().ok().and_then(|count| u32::try_from(count.get()).ok());
     info.numa_node = node;
@@ -110,25 +105,6 @@ fn describe(root: &Path, name: &str, node: Option<u32>, index: u32) -> DeviceInf
     info.runs_on_cores = true;
     info.capabilities = Capabilities { domains: ops::domains(), features: features() };
     info
-}
-
-/// A node's `meminfo` has no `MemAvailable`: free pages plus the page cache come close.
-fn free_and_reclaimable_bytes(meminfo: &str) -> Option<u64> {
-    let cache = meminfo_bytes(meminfo, "FilePages:").unwrap_or(0);
-    Some(meminfo_bytes(meminfo, "MemFree:")? + cache)
-}
-
-/// The share of memory in use, 0 to 100.
-pub(crate) fn meminfo_percent(meminfo: &str) -> Option<f32> {
-    let total = meminfo_bytes(meminfo, "MemTotal:").filter(|total| *total > 0)?;
-    let available = meminfo_bytes(meminfo, "MemAvailable:")?;
-    Some(total.saturating_sub(available) as f32 / total as f32 * 100.0)
-}
-
-pub(crate) fn meminfo_bytes(meminfo: &str, key: &str) -> Option<u64> {
-    let line = meminfo.lines().find(|line| line.split_whitespace().any(|word| word == key))?;
-    let kib: u64 = line.split_whitespace().rev().nth(1)?.parse().ok()?;
-    kib.checked_mul(1024)
 }
 
 /// The numbers of the NUMA nodes that have CPUs, in order.
@@ -224,10 +200,25 @@ mod tests {
     }
 
     #[test]
-    fn meminfo_is_read_in_both_forms() {
-        assert_eq!(meminfo_bytes("MemTotal:  1024 kB\n", "MemTotal:"), Some(1 << 20));
-        assert_eq!(meminfo_bytes("Node 0 MemTotal:  2 kB\n", "MemTotal:"), Some(2048));
-        assert_eq!(meminfo_bytes("MemTotal: many kB\n", "MemTotal:"), None);
-        assert_eq!(meminfo_bytes("", "MemTotal:"), None);
+    fn the_only_node_has_the_whole_machines_memory_within_the_control_group() {
+        let root = std::env::temp_dir().join(format!("panoply-cpu-memory-{}", std::process::id()));
+        let write = |file: &str, text: &str| {
+            fs::create_dir_all(root.join(file).parent().unwrap()).unwrap();
+            fs::write(root.join(file), text).unwrap();
+        };
+        write("sys/devices/system/node/node0/cpulist", "0-1\n");
+        write("sys/devices/system/node/node0/meminfo", "Node 0 MemTotal: 4608 kB\nNode 0 MemFree: 100 kB\n");
+        write("proc/meminfo", "MemTotal: 131072 kB\nMemAvailable: 65536 kB\n");
+        let memory = || {
+            let device = CpuBackend::with_root(&root).discover().unwrap().remove(0);
+            assert_eq!(device.numa_node, Some(0));
+            (device.memory_total_bytes, device.memory_available_bytes)
+        };
+        assert_eq!(memory(), (Some(128 << 20), Some(64 << 20)));
+        write("proc/self/cgroup", "0::/\n");
+        write("sys/fs/cgroup/memory.max", "8388608\n");
+        write("sys/fs/cgroup/memory.current", "2097152\n");
+        assert_eq!(memory(), (Some(8 << 20), Some(6 << 20)));
+        fs::remove_dir_all(&root).unwrap();
     }
 }

@@ -1,14 +1,13 @@
 //! The processor's health as reported by the kernel: temperature from hwmon, power from RAPL,
-//! throttling from the processor's own counters, memory from `meminfo`. The existing files are
-//! found once; values that cannot be read are `None`.
+//! throttling from the processor's own counters, memory from `meminfo` and the control group. The
+//! existing files are found once; values that cannot be read are `None`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use panoply_core::Health;
-
-use crate::backend::{meminfo_bytes, meminfo_percent};
+use panoply_placement::Memory;
 
 /// The drivers whose sensors are in the processor.
 const PROCESSOR_SENSORS: [&str; 6] = ["coretemp", "k10temp", "zenpower", "cpu_thermal", "soc_thermal", "apple_soc"];
@@ -20,7 +19,8 @@ pub(crate) struct Sensors {
     temperatures: Vec<PathBuf>,
     energies: Vec<PathBuf>,
     throttles: Vec<PathBuf>,
-    meminfo: PathBuf,
+    /// The folder that `sys` and `proc` lie in.
+    root: PathBuf,
     last_energy: Option<(Instant, u64)>,
     last_throttles: Option<u64>,
 }
@@ -28,14 +28,13 @@ pub(crate) struct Sensors {
 impl Sensors {
     /// Finds the sensors below `root`, which is `/` except in tests.
     pub(crate) fn find(root: &Path) -> Sensors {
-        let meminfo = root.join("proc/meminfo");
         let throttle = root.join("sys/devices/system/cpu/cpu0/thermal_throttle");
         let throttles = ["core_throttle_count", "package_throttle_count"].map(|name| throttle.join(name));
         Sensors {
             temperatures: temperatures(root),
             energies: energies(root),
             throttles: throttles.into_iter().filter(|file| file.exists()).collect(),
-            meminfo,
+            root: root.to_owned(),
             last_energy: None,
             last_throttles: None,
         }
@@ -44,12 +43,11 @@ impl Sensors {
     /// Reads the current health.
     pub(crate) fn read(&mut self) -> Health {
         let hottest = self.temperatures.iter().filter_map(|file| number(file)).max();
-        let meminfo = fs::read_to_string(&self.meminfo).unwrap_or_default();
         Health {
             temperature_celsius: hottest.map(|millidegrees| millidegrees as f32 / 1000.0),
             power_watts: self.power_watts(),
             utilisation_percent: None,
-            memory_percent: meminfo_percent(&meminfo),
+            memory_percent: Memory::read(&self.root, None).used_percent(),
             throttled: self.throttled(),
             queue_depth: None,
             fault: None,
@@ -77,9 +75,9 @@ impl Sensors {
     }
 }
 
-/// Available bytes of the machine's memory, if the kernel reports them.
+/// Available bytes of the machine's memory, within the control group, if the kernel reports them.
 pub(crate) fn available_bytes() -> Option<u64> {
-    meminfo_bytes(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:")
+    Memory::read(Path::new("/"), None).available_bytes
 }
 
 fn temperatures(root: &Path) -> Vec<PathBuf> {

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_int, c_uint, c_void};
+use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +19,7 @@ use panoply_c_gpu::driver::{
 use panoply_c_gpu::library::{Convolutions, Products, Sensors, Transforms};
 use panoply_c_gpu::loading;
 use panoply_core::{Absence, Api, Capabilities, DeviceId, DeviceInfo, DeviceKind, Error, PciAddress, Result, vendor};
+use panoply_placement::{SYSTEM, locate};
 
 use crate::backend::unavailable;
 use crate::compiler::Nvrtc;
@@ -97,12 +99,13 @@ fn info(index: c_int) -> Result<DeviceInfo, DriverError> {
     info.shared_memory_bytes_max =
         u64::try_from(attribute(A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?).ok();
     info.compute_units = u32::try_from(attribute(A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?).ok();
-    info.pci_address = Some(PciAddress {
+    let address = PciAddress {
         domain: attribute(A::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID)? as u32,
         bus: attribute(A::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID)? as u8,
         device: attribute(A::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID)? as u8,
         function: 0,
-    });
+    };
+    locate(&mut info, Path::new(SYSTEM), address);
     info.uuid = result::device::get_uuid(device).ok().map(|uuid| uuid.bytes.map(|byte| byte as u8));
     let mut features = library_features();
     features.push(cache_feature());

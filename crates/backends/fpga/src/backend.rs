@@ -1,15 +1,18 @@
 //! Finds cards and opens them. A [`Find`] searches one kind of card: behind XDMA, behind XRT, or
 //! simulated. Simulated cards form a backend with its own name.
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use panoply_core::vendor::Loading;
 use panoply_core::{
     Absence, Api, Backend, Capabilities, DeviceId, DeviceInfo, DeviceKind, Engine, Error, FirstGuess, Op, OpenOptions,
-    Result, Support, vendor,
+    PciAddress, Result, Support, vendor,
 };
+use panoply_placement::{SYSTEM, locate};
 
+use crate::bitstreams::{self, Bitstreams};
 use crate::card::simulated::build::{NoSimulation, library};
 use crate::card::simulated::{SimulatedCard, Simulation};
 use crate::card::xdma::{self, XdmaCard};
@@ -28,8 +31,8 @@ pub trait Find: Send + Sync {
     /// Lists the cards, or returns why there are none.
     fn find(&self) -> Result<Vec<FoundCard>, Absence>;
 
-    /// Opens one of the cards.
-    fn open(&self, number: u32) -> Result<Box<dyn Card>, CardError>;
+    /// Opens one of the cards, and loads a bitstream onto it if one is given.
+    fn open(&self, number: u32, bitstream: Option<&Path>) -> Result<Box<dyn Card>, CardError>;
 }
 
 /// A card that was found.
@@ -39,6 +42,8 @@ pub struct FoundCard {
     pub number: u32,
     /// The card's name.
     pub name: String,
+    /// The card's address on the PCI bus, if the driver tells it.
+    pub address: Option<PciAddress>,
 }
 
 /// A discovered card: its [`Find`], its number there, and its cores. The position in the list is
@@ -46,6 +51,7 @@ pub struct FoundCard {
 struct DiscoveredCard {
     place: usize,
     number: u32,
+    address: Option<PciAddress>,
     identity: Option<Identity>,
 }
 
@@ -54,11 +60,15 @@ pub struct FpgaBackend {
     api: Api,
     places: Vec<Box<dyn Find>>,
     seen: Mutex<Vec<DiscoveredCard>>,
+    bitstreams: Mutex<Bitstreams>,
+    troubles: Mutex<Vec<String>>,
+    /// A folder laid out like `/sys`.
+    system: PathBuf,
 }
 
 impl FpgaBackend {
     /// Uses cards behind XDMA and XRT. If `PANOPLY_FPGA_XCLBIN` names a bitstream, it is loaded
-    /// onto XRT's cards.
+    /// onto those of XRT's cards that [`set_bitstreams`](FpgaBackend::set_bitstreams) does not name.
     #[allow(clippy::new_without_default)] // It reads the environment.
     pub fn new() -> FpgaBackend {
         let bitstream = std::env::var_os("PANOPLY_FPGA_XCLBIN").map(PathBuf::from);
@@ -84,24 +94,62 @@ impl FpgaBackend {
 
     /// Uses the cards that `places` find, listed under the name `api`.
     pub fn of(api: Api, places: Vec<Box<dyn Find>>) -> FpgaBackend {
-        FpgaBackend { api, places, seen: Mutex::new(Vec::new()) }
+        let (seen, bitstreams, troubles) = (Mutex::default(), Mutex::default(), Mutex::default());
+        FpgaBackend { api, places, seen, bitstreams, troubles, system: PathBuf::from(SYSTEM) }
+    }
+
+    /// Looks for the NUMA node of each card in a folder laid out like `/sys`, for tests.
+    pub fn in_system(self, system: &Path) -> FpgaBackend {
+        FpgaBackend { system: system.to_owned(), ..self }
+    }
+
+    /// Sets the bitstreams that are loaded when cards are identified and opened from now on. A card
+    /// in use is not touched.
+    pub fn set_bitstreams(&self, bitstreams: Bitstreams) {
+        *self.bitstreams.lock().unwrap_or_else(PoisonError::into_inner) = bitstreams;
+        // Another bitstream has other cores.
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).iter_mut().for_each(|seen| seen.identity = None);
+    }
+
+    /// What the last search has to say although it found devices: cards that could not be used, and
+    /// bitstreams of cards that are not there.
+    pub fn troubles(&self) -> Vec<String> {
+        self.troubles.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Opens a card with its bitstream.
+    fn open_card(
+        &self,
+        place: usize,
+        number: u32,
+        device: DeviceId,
+        address: Option<PciAddress>,
+    ) -> Result<Box<dyn Card>, CardError> {
+        let bitstreams = self.bitstreams.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let bitstream = bitstreams.of(device, address);
+        bitstream.map_or(Ok(()), bitstreams::check)?;
+        self.places[place].open(number, bitstream)
     }
 
     fn describe(&self, place: usize, found: &FoundCard) -> Result<DeviceInfo, CardError> {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let is_it = |seen: &DiscoveredCard| (seen.place, seen.number) == (place, found.number);
         let index = seen.iter().position(is_it).unwrap_or_else(|| {
-            seen.push(DiscoveredCard { place, number: found.number, identity: None });
+            seen.push(DiscoveredCard { place, number: found.number, address: None, identity: None });
             seen.len() - 1
         });
+        seen[index].address = found.address;
+        let id = DeviceId { api: self.api, index: index as u32 };
         // An identified card is not opened again, because it may be in use.
         let identity = match &seen[index].identity {
             Some(identity) => identity.clone(),
-            None => Identity::of(&mut *self.places[place].open(found.number)?)?,
+            None => Identity::of(&mut *self.open_card(place, found.number, id, found.address)?)?,
         };
         seen[index].identity = Some(identity.clone());
-        let id = DeviceId { api: self.api, index: index as u32 };
         let mut info = DeviceInfo::new(id, found.name.clone(), DeviceKind::Fpga);
+        if let Some(address) = found.address {
+            locate(&mut info, &self.system, address);
+        }
         // The driver builds packets in host memory, so tensors need not be moved before.
         info.shares_host_memory = true;
         info.runs_on_cores = self.api == SIMULATED;
@@ -110,20 +158,37 @@ impl FpgaBackend {
         Ok(info)
     }
 
-    /// The [`Find`] and number of a device. With `forget` the card will be identified again.
-    fn seen(&self, device: &DeviceInfo, forget: bool) -> Option<(usize, u32)> {
+    /// Complaints about bitstreams of cards that no search has found.
+    fn stranger_bitstreams(&self) -> Vec<String> {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let id = |index: usize| DeviceId { api: self.api, index: index as u32 };
+        let cards: Vec<_> = seen.iter().enumerate().map(|(index, card)| (id(index), card.address)).collect();
+        let shown = |(id, address): &(DeviceId, Option<PciAddress>)| match address {
+            Some(address) => format!("{id} ({address})"),
+            None => id.to_string(),
+        };
+        let there =
+            if cards.is_empty() { "none".to_owned() } else { cards.iter().map(shown).collect::<Vec<_>>().join(", ") };
+        let bitstreams = self.bitstreams.lock().unwrap_or_else(PoisonError::into_inner);
+        let complaint = |name| format!("no card is called {name}, for which a bitstream is set; cards: {there}");
+        bitstreams.strangers(&cards).map(complaint).collect()
+    }
+
+    /// The [`Find`], number and address of a device. With `forget` the card will be identified
+    /// again.
+    fn seen(&self, device: &DeviceInfo, forget: bool) -> Option<(usize, u32, Option<PciAddress>)> {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = seen.get_mut(device.id.index as usize)?;
         if forget {
             seen.identity = None;
         }
-        Some((seen.place, seen.number))
+        Some((seen.place, seen.number, seen.address))
     }
 
     fn driver(&self, device: &DeviceInfo) -> Result<Driver, CardError> {
         let unknown = || CardError::system(device.id.to_string(), "it was never found");
-        let (place, number) = self.seen(device, false).ok_or_else(unknown)?;
-        let driver = Driver::open(self.places[place].open(number)?)?;
+        let (place, number, address) = self.seen(device, false).ok_or_else(unknown)?;
+        let driver = Driver::open(self.open_card(place, number, device.id, address)?)?;
         match driver.identity().features() == device.capabilities.features {
             true => Ok(driver),
             false => {
@@ -141,6 +206,7 @@ impl Backend for FpgaBackend {
 
     fn discover(&self) -> Result<Vec<DeviceInfo>, Absence> {
         let (mut devices, mut reasons, mut denied, mut forked) = (Vec::new(), Vec::new(), false, false);
+        let mut troubles = Vec::new();
         for (place, finder) in self.places.iter().enumerate() {
             match finder.find() {
                 Err(Absence::NoDevice { reason }) => reasons.push(reason),
@@ -154,10 +220,13 @@ impl Backend for FpgaBackend {
                 }
                 Ok(found) => found.iter().for_each(|found| match self.describe(place, found) {
                     Ok(info) => devices.push(info),
-                    Err(error) => reasons.push(format!("{}: {error}", found.name)),
+                    Err(error) => troubles.push(format!("{}: {error}", found.name)),
                 }),
             }
         }
+        troubles.extend(self.stranger_bitstreams());
+        reasons.extend(troubles.iter().cloned());
+        *self.troubles.lock().unwrap_or_else(PoisonError::into_inner) = troubles;
         let reason = reasons.join("; ");
         match (devices.is_empty(), denied) {
             (false, _) => Ok(devices),
@@ -189,12 +258,19 @@ impl Backend for FpgaBackend {
 pub struct Xdma {
     folder: PathBuf,
     completion: Completion,
+    system: PathBuf,
 }
 
 impl Xdma {
     /// Uses the cards with nodes in this folder.
     pub fn new(folder: PathBuf) -> Xdma {
-        Xdma { folder, completion: Completion::default() }
+        Xdma { folder, completion: Completion::default(), system: PathBuf::from(SYSTEM) }
+    }
+
+    /// Looks for the address of each card in a folder laid out like `/sys`, for tests.
+    pub fn in_system(mut self, system: &Path) -> Xdma {
+        self.system = system.to_owned();
+        self
     }
 
     /// Selects how completion is detected.
@@ -218,13 +294,18 @@ impl Find for Xdma {
             true => Err(Absence::NoDevice { reason: format!("no xdma*_user in {}", self.folder.display()) }),
             false => Ok(numbers
                 .into_iter()
-                .map(|number| FoundCard { number, name: format!("XDMA card {number}") })
+                .map(|number| {
+                    let address = xdma::address(&self.system, number);
+                    FoundCard { number, name: format!("XDMA card {number}"), address }
+                })
                 .collect()),
         }
     }
 
-    fn open(&self, number: u32) -> Result<Box<dyn Card>, CardError> {
-        Ok(Box::new(XdmaCard::open(&self.folder, number, self.completion)?))
+    fn open(&self, number: u32, bitstream: Option<&Path>) -> Result<Box<dyn Card>, CardError> {
+        let mut card = XdmaCard::open(&self.folder, number, self.completion)?;
+        bitstream.map_or(Ok(()), |file| card.load(file))?;
+        Ok(Box::new(card))
     }
 }
 
@@ -234,19 +315,28 @@ pub struct XrtCards {
     bitstream: Option<PathBuf>,
     completion: Completion,
     xrt: OnceLock<Arc<Xrt>>,
+    /// The addresses of cards that were asked for theirs.
+    addresses: Mutex<BTreeMap<u32, Option<PciAddress>>>,
 }
 
 impl XrtCards {
-    /// Uses the cards of these libraries, and loads `bitstream` onto them. Each library is loaded
-    /// by the first of its names that exists.
+    /// Uses the cards of these libraries, and loads `bitstream` onto those that have none of their
+    /// own. Each library is loaded by the first of its names that exists.
     pub fn new(names: Vec<Vec<String>>, bitstream: Option<PathBuf>) -> XrtCards {
-        XrtCards { names, bitstream, completion: Completion::default(), xrt: OnceLock::new() }
+        let (completion, xrt, addresses) = (Completion::default(), OnceLock::new(), Mutex::default());
+        XrtCards { names, bitstream, completion, xrt, addresses }
     }
 
     /// Selects how completion is detected.
     pub fn completion(mut self, completion: Completion) -> XrtCards {
         self.completion = completion;
         self
+    }
+
+    /// The address of a card. The card is opened for that once.
+    fn address(&self, xrt: &Arc<Xrt>, number: u32) -> Option<PciAddress> {
+        let mut addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
+        *addresses.entry(number).or_insert_with(|| xrt.address(number))
     }
 
     fn xrt(&self) -> Result<Arc<Xrt>, Absence> {
@@ -270,13 +360,22 @@ impl Find for XrtCards {
     fn find(&self) -> Result<Vec<FoundCard>, Absence> {
         match self.xrt()?.cards().min(CARDS_MAX) {
             0 => Err(Absence::NoDevice { reason: "XRT sees no card".to_owned() }),
-            count => Ok((0..count).map(|number| FoundCard { number, name: format!("XRT card {number}") }).collect()),
+            count => {
+                let xrt = self.xrt()?;
+                let card = |number| FoundCard {
+                    number,
+                    name: format!("XRT card {number}"),
+                    address: self.address(&xrt, number),
+                };
+                Ok((0..count).map(card).collect())
+            }
         }
     }
 
-    fn open(&self, number: u32) -> Result<Box<dyn Card>, CardError> {
+    fn open(&self, number: u32, bitstream: Option<&Path>) -> Result<Box<dyn Card>, CardError> {
         let xrt = self.xrt().map_err(|absence| CardError::system("XRT", absence))?;
-        Ok(Box::new(XrtCard::open(&xrt, number, self.bitstream.as_deref(), self.completion)?))
+        let bitstream = bitstream.or(self.bitstream.as_deref());
+        Ok(Box::new(XrtCard::open(&xrt, number, bitstream, self.completion)?))
     }
 }
 
@@ -310,11 +409,13 @@ impl Find for VerilatorCard {
     fn find(&self) -> Result<Vec<FoundCard>, Absence> {
         vendor::check()?;
         self.simulation().map_err(|error| Absence::NoDevice { reason: error.to_string() })?;
-        Ok(vec![FoundCard { number: 0, name: "simulated card (Verilator)".to_owned() }])
+        Ok(vec![FoundCard { number: 0, name: "simulated card (Verilator)".to_owned(), address: None }])
     }
 
-    fn open(&self, _number: u32) -> Result<Box<dyn Card>, CardError> {
+    fn open(&self, _number: u32, bitstream: Option<&Path>) -> Result<Box<dyn Card>, CardError> {
         let simulation = self.simulation().map_err(|error| CardError::system("Verilator", error))?;
-        Ok(Box::new(SimulatedCard::new(&simulation)?))
+        let mut card = SimulatedCard::new(&simulation)?;
+        bitstream.map_or(Ok(()), |file| card.load(file))?;
+        Ok(Box::new(card))
     }
 }

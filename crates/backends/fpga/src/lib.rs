@@ -8,6 +8,7 @@
 //! * [`driver`] identifies a card, frames packets, and detects cards that return wrong data, stop
 //!   answering or were reset.
 //! * [`fixed`] converts lines of floats to integers for a core, and back.
+//! * [`Bitstreams`] says which bitstream is loaded onto which card.
 //! * `ops` converts ops to packets, `engine` runs them, [`FpgaBackend`] finds cards and opens them.
 //!
 //! No build needs Verilator or a vendor's library: both are searched at run time. `docs/fpga.md`
@@ -18,6 +19,7 @@
 #![allow(unsafe_code)]
 
 mod backend;
+mod bitstreams;
 pub mod card;
 pub mod driver;
 mod engine;
@@ -26,4 +28,5 @@ pub mod map;
 mod ops;
 
 pub use backend::{Find, FoundCard, FpgaBackend, SIMULATED, VerilatorCard, Xdma, XrtCards};
+pub use bitstreams::{Bitstreams, CardName};
 pub use ops::affine::Affine;

@@ -1,5 +1,6 @@
 //! Finds HIP devices and opens them.
 
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -8,6 +9,7 @@ use panoply_core::backend::FirstGuess;
 use panoply_core::{
     Absence, Api, Backend, DeviceId, DeviceInfo, Engine, Error, Op, OpenOptions, Result, Support, Warmth,
 };
+use panoply_placement::SYSTEM;
 
 use crate::driver::HipDriver;
 use crate::{compiler, libraries, platform, runtime};
@@ -19,7 +21,8 @@ pub struct HipBackend {
     devices: Devices,
 }
 
-/// The file names under which each of the vendor's libraries is searched.
+/// The file names under which each of the vendor's libraries is searched, and where the kernel
+/// describes the hardware.
 #[derive(Clone)]
 pub(crate) struct Names {
     pub(crate) runtime: Vec<String>,
@@ -30,6 +33,8 @@ pub(crate) struct Names {
     pub(crate) transforms: Vec<String>,
     pub(crate) sensors: Vec<String>,
     pub(crate) older_sensors: Vec<String>,
+    /// A folder laid out like `/sys`.
+    pub(crate) system: PathBuf,
 }
 
 impl Default for Names {
@@ -44,6 +49,7 @@ impl Default for Names {
             transforms: owned(libraries::HIPFFT),
             sensors: owned(libraries::AMD_SMI),
             older_sensors: owned(libraries::ROCM_SMI),
+            system: PathBuf::from(SYSTEM),
         }
     }
 }
@@ -66,7 +72,14 @@ impl HipBackend {
             transforms: one(),
             sensors: one(),
             older_sensors: one(),
+            system: self.names.system.clone(),
         };
+        HipBackend { names: Arc::new(names), ..self }
+    }
+
+    /// Looks for the place of each GPU in a folder laid out like `/sys`, for tests.
+    pub fn in_system(self, system: &Path) -> HipBackend {
+        let names = Names { system: system.to_owned(), ..(*self.names).clone() };
         HipBackend { names: Arc::new(names), ..self }
     }
 
@@ -82,6 +95,7 @@ impl HipBackend {
             transforms: none(),
             sensors: none(),
             older_sensors: none(),
+            system: self.names.system.clone(),
         };
         HipBackend { names: Arc::new(names), ..self }
     }

@@ -53,6 +53,21 @@ fn a_machine_without_the_library_says_what_was_tried() {
 }
 
 #[test]
+fn a_gpu_knows_the_node_that_it_is_on() {
+    let found = devices();
+    let Some(address) = found.first().and_then(|info| info.pci_address) else { return println!("skipped: no device") };
+    let system = std::env::temp_dir().join(format!("panoply-hip-{}", std::process::id()));
+    let folder = system.join(format!("bus/pci/devices/{address}"));
+    std::fs::create_dir_all(&folder).unwrap();
+    for (text, node) in [("1\n", Some(1)), ("-1\n", None)] {
+        std::fs::write(folder.join("numa_node"), text).unwrap();
+        let device = through().in_system(&system).discover().unwrap().remove(0);
+        assert_eq!((device.pci_address, device.numa_node), (Some(address), node));
+    }
+    std::fs::remove_dir_all(&system).unwrap();
+}
+
+#[test]
 #[cfg(target_os = "linux")]
 fn a_library_that_lacks_functions_is_told() {
     let Err(Absence::NoDevice { reason }) = HipBackend::new().through("libc.so.6").discover() else {

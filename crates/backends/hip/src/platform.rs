@@ -1,10 +1,12 @@
 //! Discovers devices and queries their properties.
 
 use std::ffi::{CStr, c_int, c_void};
+use std::path::Path;
 
 use panoply_c_gpu::devices::cache_feature;
 use panoply_c_gpu::driver::Properties;
 use panoply_core::{Absence, Api, Capabilities, DeviceId, DeviceInfo, DeviceKind, PciAddress};
+use panoply_placement::locate;
 
 use crate::backend::Names;
 use crate::compiler::Hiprtc;
@@ -21,10 +23,10 @@ pub(crate) fn discover(names: &Names) -> Result<Vec<DeviceInfo>, Absence> {
     let runtime = Runtime::load(&names.runtime)?;
     let features = features(names);
     let absent = |error: HipError| Absence::NoDevice { reason: error.to_string() };
-    (0..runtime.count()?).map(|index| info(&runtime, index, &features).map_err(absent)).collect()
+    (0..runtime.count()?).map(|index| info(&runtime, index, &features, &names.system).map_err(absent)).collect()
 }
 
-fn info(runtime: &Runtime, index: c_int, features: &[String]) -> Result<DeviceInfo, HipError> {
+fn info(runtime: &Runtime, index: c_int, features: &[String], system: &Path) -> Result<DeviceInfo, HipError> {
     let id = DeviceId { api: Api::ROCM, index: index as u32 };
     let mut info = DeviceInfo::new(id, name(runtime, index)?, DeviceKind::DiscreteGpu);
     let attribute = |which: c_int| attribute(runtime, index, which);
@@ -41,12 +43,13 @@ fn info(runtime: &Runtime, index: c_int, features: &[String]) -> Result<DeviceIn
     info.threads_per_block_max = Some(block_threads_max);
     info.shared_memory_bytes_max = Some(u64::from(shared_bytes_max));
     info.compute_units = Some(multiprocessors);
-    info.pci_address = Some(PciAddress {
+    let address = PciAddress {
         domain: attribute(sys::ATTRIBUTE_PCI_DOMAIN_ID)? as u32,
         bus: attribute(sys::ATTRIBUTE_PCI_BUS_ID)? as u8,
         device: attribute(sys::ATTRIBUTE_PCI_DEVICE_ID)? as u8,
         function: 0,
-    });
+    };
+    locate(&mut info, system, address);
     info.uuid = uuid(runtime, index);
     let domains = panoply_c_gpu::ops::DOMAINS.to_vec();
     info.capabilities = Capabilities { domains, features: features.to_vec() };

@@ -3,10 +3,12 @@
 //! A property that a driver reports is trusted only if its use is checked. `quirks` corrects
 //! properties that are known to be wrong.
 
+use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use panoply_c_gpu::devices::cache_feature;
 use panoply_core::{Absence, Api, Capabilities, DeviceId, DeviceInfo, DeviceKind, Domain, PciAddress};
+use panoply_placement::{SYSTEM, locate};
 
 use crate::calls::{Library, number};
 use crate::quirks::{self, Correction};
@@ -168,7 +170,9 @@ impl DiscoveredDevice {
         info.threads_per_block_max = u32::try_from(facts.block_threads_max).ok();
         info.shared_memory_bytes_max = Some(facts.shared_bytes_max);
         info.compute_units = Some(facts.units);
-        info.pci_address = pci_address(library, device, &facts);
+        if let Some(address) = pci_address(library, device, &facts) {
+            locate(&mut info, Path::new(SYSTEM), address);
+        }
         info.uuid = uuid(library, device, &facts);
         info.runs_on_cores = facts.is_processor;
         let mut features: Vec<String> = quirks::of(platform, &name).map(|quirk| quirk.reason.to_owned()).collect();

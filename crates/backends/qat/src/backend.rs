@@ -11,6 +11,7 @@ use panoply_core::{
     Absence, Api, Backend, Capabilities, DeviceId, DeviceInfo, DeviceKind, Domain, Engine, Error, FirstGuess, Op,
     OpenOptions, PciAddress, Result, Support, vendor,
 };
+use panoply_placement::locate;
 
 use crate::engine::QatEngine;
 use crate::instance::{Does, OpenInstance, abilities};
@@ -141,8 +142,7 @@ impl QatBackend {
         let zip = if does.zip { ", QATzip" } else { "" };
         let name = format!("Intel QAT {} ({} instances{zip})", endpoint.family, found.len());
         let mut info = DeviceInfo::new(id, name, DeviceKind::CryptoAccelerator);
-        info.pci_address = Some(endpoint.address);
-        info.numa_node = endpoint.numa_node;
+        locate(&mut info, &self.places.system, endpoint.address);
         info.driver_version = found.first().map(|found| found.version.clone()).filter(|version| !version.is_empty());
         info.compute_units = u32::try_from(found.len()).ok();
         // The engine copies messages from host memory to device memory.

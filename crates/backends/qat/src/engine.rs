@@ -2,9 +2,9 @@
 //! their answers are polled.
 //!
 //! Ops are returned in the order of their submission, but their requests do not wait for each
-//! other. A session lives only as long as its op, so no data derived from a key stays behind. A
-//! device that restarts, stops answering or breaks its contract is lost: every op fails with that
-//! error, and the worker opens the device again.
+//! other. Sessions are shared by ops with the same key (see `sessions`). A device that restarts,
+//! stops answering or breaks its contract is lost: every op fails with that error, and the worker
+//! opens the device again.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -19,6 +19,7 @@ use crate::library::QatError;
 use crate::memory::DeviceMemory;
 use crate::ops::{self, AnswerError, Continuation, MessageWork};
 use crate::request::{Completion, Completions, Request, RequestAnswer, RequestParameters};
+use crate::sessions::{SessionKind, Sessions};
 use crate::zip::{ZipMessage, Zipper};
 
 /// Maximum number of requests in flight. An instance accepts some hundreds.
@@ -39,8 +40,8 @@ const SLEEP: Duration = Duration::from_micros(20);
 struct RunningOp {
     item: Item,
     work: Option<Box<dyn MessageWork>>,
-    /// Sessions with the index of the instance and the length of the associated data.
-    sessions: Vec<(usize, usize, Session)>,
+    /// The sessions that its requests use.
+    sessions: Vec<(SessionKind, Rc<Session>)>,
     /// The next message to start, and messages to start again.
     next: usize,
     again: Vec<usize>,
@@ -87,8 +88,6 @@ impl RunningOp {
             (None, None) => Err(Error::invalid("the engine's work", "some", "none")),
         };
         let (bytes_moved, device_time) = (self.bytes_moved, Some(self.began.elapsed()));
-        // Sessions end, and their data derived from the key is wiped, before the op is returned.
-        self.sessions.clear();
         FinishedOp { bytes_moved, device_time, ..FinishedOp::alone(self.item, result) }
     }
 }
@@ -158,8 +157,9 @@ pub(crate) struct QatEngine {
     in_flight_bytes: usize,
     completions: Arc<Completions>,
     pool: Pool<DeviceMemory>,
+    sessions: Sessions,
     /// Sessions of abandoned ops whose requests are still in flight.
-    orphans: Vec<Session>,
+    orphans: Vec<Rc<Session>>,
     instances: Vec<Rc<OpenInstance>>,
     zipper: Option<Zipper>,
     turn: usize,
@@ -197,6 +197,7 @@ impl QatEngine {
             in_flight_bytes: 0,
             completions: Arc::default(),
             pool,
+            sessions: Sessions::default(),
             orphans: Vec::new(),
             instances: instances.into_iter().map(Rc::new).collect(),
             zipper,
@@ -282,17 +283,17 @@ impl QatEngine {
             return Ok(false);
         }
         let aad_len = if let RequestParameters::Symmetric(it) = &ask { it.aad.len() } else { 0 };
-        let known = job.sessions.iter().position(|(at, len, _)| (*at, *len) == (place, aad_len));
-        let session = match known {
-            Some(known) => job.sessions[known].2.place(),
-            None => match Session::begin(instance, work.setup(), aad_len).map_err(AnswerError::Device)? {
-                Some(session) => {
-                    let context = session.place();
-                    job.sessions.push((place, aad_len, session));
-                    context
-                }
-                None => std::ptr::null_mut(),
-            },
+        let kind = SessionKind::new(place, aad_len, &work.setup(), work.key());
+        let known = job.sessions.iter().find(|(known, _)| Some(*known) == kind).map(|(_, session)| session.place());
+        let session = match (known, kind) {
+            (Some(known), _) => known,
+            (None, None) => std::ptr::null_mut(),
+            (None, Some(kind)) => {
+                let begun = self.sessions.get(kind, instance, work.setup(), work.key()).map_err(AnswerError::Device)?;
+                let context = begun.as_ref().map_or(std::ptr::null_mut(), |session| session.place());
+                job.sessions.extend(begun.map(|session| (kind, session)));
+                context
+            }
         };
         let bytes = Request::memory_bytes(&ask, instance);
         let memory = self.pool.lend(bytes).map_err(|_| AnswerError::Device(QatError::Memory { bytes }))?;
@@ -431,13 +432,16 @@ impl QatEngine {
         let Some(error) = &self.lost else { return };
         let (device, reason) = (self.info.id, error.to_string());
         self.slots.iter_mut().flatten().for_each(|(under_way, _)| under_way.wipe());
+        let kept = self.sessions.take();
         self.first += self.jobs.len() as u64;
         for mut job in self.jobs.drain(..) {
-            let orphans = job.sessions.drain(..).filter(|_| job.in_flight > 0).map(|(_, _, session)| session);
+            let orphans = job.sessions.drain(..).filter(|_| job.in_flight > 0).map(|(_, session)| session);
             self.orphans.extend(orphans);
             let error = Error::DeviceLost { device, reason: reason.clone() };
             finished.push(FinishedOp::alone(job.item, Err(error)));
         }
+        // Those that no request uses end here.
+        drop(kept);
     }
 
     /// Returns completed ops, in order.
@@ -448,6 +452,7 @@ impl QatEngine {
             self.first += 1;
             finished.push(job.finished());
         }
+        self.sessions.trim();
     }
 
     /// Number of messages that are in flight or waiting.
@@ -478,6 +483,7 @@ impl Engine for QatEngine {
     }
 
     fn submit(&mut self, batch: &mut Vec<Item>) {
+        self.sessions.trim();
         for item in batch.drain(..) {
             let (work, failure) = match ops::work(&self.does, &item.op) {
                 Ok(work) => (Some(work), None),
@@ -526,6 +532,7 @@ impl Engine for QatEngine {
     fn health(&mut self) -> Health {
         self.collect();
         self.look();
+        self.sessions.look();
         let lost = |error: &QatError| Error::DeviceLost { device: self.info.id, reason: error.to_string() };
         Health { queue_depth: Some(self.queue_depth()), fault: self.lost.as_ref().map(lost), ..Health::default() }
     }
@@ -545,7 +552,7 @@ impl Drop for QatEngine {
         // The device may still write to its requests, and the library may still read the sessions:
         // both are leaked.
         self.slots.drain(..).flatten().for_each(|(under_way, _)| under_way.abandon());
-        let sessions = self.jobs.drain(..).flat_map(|job| job.sessions.into_iter().map(|(_, _, session)| session));
+        let sessions = self.jobs.drain(..).flat_map(|job| job.sessions.into_iter().map(|(_, session)| session));
         sessions.chain(self.orphans.drain(..)).for_each(std::mem::forget);
     }
 }

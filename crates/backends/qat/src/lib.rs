@@ -7,6 +7,7 @@
 //!   an instance with its sessions, `request` one request in flight.
 //! * `zip` is QATzip, on its own thread.
 //! * `ops/` converts ops to requests, `keys` and `der` convert keys to numbers.
+//! * `sessions` keeps sessions for further ops with the same key.
 //! * `engine` keeps the instances filled with requests and polls for answers.
 //!
 //! There is no fallback to software: a missing instance is an absence, and a failed request is an
@@ -23,6 +24,7 @@ mod memory;
 mod ops;
 pub mod pci;
 mod request;
+mod sessions;
 mod sys;
 mod zip;
 mod zip_sys;

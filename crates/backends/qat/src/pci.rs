@@ -31,8 +31,6 @@ pub struct Endpoint {
     pub family: &'static str,
     /// The device's driver. It is `vfio-pci` for a virtual function that was passed to a guest.
     pub driver: Option<String>,
-    /// The device's NUMA node.
-    pub numa_node: Option<u32>,
     /// The state in the driver: `up` or `down`.
     pub state: Option<String>,
     /// The configured services, such as `sym;asym` or `dc`.
@@ -89,7 +87,6 @@ fn endpoint(path: &Path) -> Option<Endpoint> {
         address,
         family,
         driver: link_name(&path.join("driver")),
-        numa_node: word("numa_node").and_then(|node| node.parse().ok()),
         state: word("qat/state"),
         services: word("qat/cfg_services"),
         functions: functions(path),

@@ -93,6 +93,14 @@ impl Bench {
         unsafe { self.library.get::<unsafe extern "C" fn() -> i64>(b"panoply_test_live\0").unwrap()() }
     }
 
+    /// Sessions that were begun so far, and those that have not ended.
+    fn sessions(&self) -> (i64, i64) {
+        // SAFETY: as above.
+        let count = unsafe { self.library.get::<unsafe extern "C" fn(usize) -> i64>(b"panoply_test_sessions\0") };
+        // SAFETY: as above, and the library counts these two.
+        count.map(|count| unsafe { (count(0), count(1)) }).unwrap()
+    }
+
     fn dirty(&self) -> i64 {
         // SAFETY: as above.
         unsafe { self.library.get::<unsafe extern "C" fn() -> i64>(b"panoply_test_dirty\0").unwrap()() }
@@ -246,6 +254,74 @@ fn a_large_batch_goes_over_all_instances_and_a_long_queue_is_told() {
     }
     assert_eq!(engine.health().queue_depth, Some(0));
     assert!(bench.served(0) > 3_000 && bench.served(1) > 3_000, "both instances work");
+}
+
+#[test]
+fn ops_with_one_key_share_sessions_until_the_key_is_gone() {
+    let bench = Bench::new("sessions");
+    let mut engine = bench.open();
+    let shared = key();
+    let seal = |key: &Key, number: u8| Seal::new(key, [number; 12], vec![number; 100]).into_op().unwrap();
+    // One instance after the other has its turn, so there are as many sessions as instances.
+    for number in 0..40 {
+        let sealed = run_one(&mut *engine, seal(&shared, number)).unwrap();
+        assert_eq!(sealed.into_bytes().unwrap().len(), 116);
+    }
+    assert_eq!(bench.sessions(), (2, 2), "40 ops of one key on two instances");
+    // The other direction, another length of associated data and another key are other sessions.
+    let open = |key: &Key, text: Vec<u8>| Open::new(key, [1; 12], text).into_op().unwrap();
+    let text = run_one(&mut *engine, seal(&shared, 1)).unwrap().into_bytes().unwrap();
+    run_one(&mut *engine, open(&shared, text.as_slice().unwrap().to_vec())).unwrap();
+    let other = key();
+    assert!(run_one(&mut *engine, open(&other, vec![0; 40])).is_err(), "the keys are told apart");
+    let begun = bench.sessions().0;
+    assert_eq!(bench.sessions(), (begun, begun));
+    // Once a key has no handle left its sessions end with the engine's next step.
+    drop(shared);
+    engine.poll(&mut Vec::new(), Duration::ZERO);
+    assert_eq!(bench.sessions().1, 1, "only the other key's session is left");
+    assert_eq!(bench.dirty(), 0);
+    drop((other, engine));
+    assert_eq!((bench.sessions().1, bench.live(), bench.dirty()), (0, 0, 0), "everything is given back, and wiped");
+}
+
+#[test]
+fn sessions_are_bounded_and_end_when_no_op_needs_them() {
+    let bench = Bench::new("bounded");
+    let mut engine = bench.open();
+    let keys: Vec<Key> = (0..100).map(|_| key()).collect();
+    for key in &keys {
+        run_one(&mut *engine, Seal::new(key, [1; 12], vec![1; 20]).into_op().unwrap()).unwrap();
+    }
+    assert_eq!(bench.sessions(), (100, 64), "the oldest have ended");
+    // All of them were used since the last look; at the second one they were not.
+    engine.health();
+    assert_eq!(bench.sessions().1, 64);
+    run_one(&mut *engine, Seal::new(&keys[99], [2; 12], vec![1; 20]).into_op().unwrap()).unwrap();
+    let used = bench.sessions();
+    engine.health();
+    assert!((1..=2).contains(&bench.sessions().1), "{used:?} {:?}", bench.sessions());
+    engine.health();
+    assert_eq!((bench.sessions().1, bench.dirty()), (0, 0), "an idle engine keeps nothing of a key");
+    run_one(&mut *engine, Seal::new(&keys[99], [3; 12], vec![1; 20]).into_op().unwrap()).unwrap();
+}
+
+#[test]
+fn an_idle_runtime_keeps_no_session() {
+    let bench = Bench::new("idle");
+    let rules = panoply_runtime::HealthRules { look_every: Duration::from_millis(20), ..Default::default() };
+    let runtime = Runtime::builder().backend(Arc::new(bench.backend())).health(rules).build().unwrap();
+    let key = key();
+    for number in 0..10 {
+        runtime.run(Seal::new(&key, [number; 12], vec![1; 20])).wait().unwrap();
+    }
+    assert!(bench.sessions().0 >= 1);
+    let began = Instant::now();
+    while bench.sessions().1 > 0 {
+        assert!(began.elapsed() < Duration::from_secs(10), "the key is alive, but its sessions are to end");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(bench.dirty(), 0);
 }
 
 #[test]

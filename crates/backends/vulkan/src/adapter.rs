@@ -2,10 +2,12 @@
 
 use std::ffi::CStr;
 use std::fmt::Write;
+use std::path::Path;
 
 use ash::vk;
 use panoply_core::{Api, Capabilities, DeviceId, DeviceInfo, DeviceKind, PciAddress};
 use panoply_kernels::wgsl::CoopKernel;
+use panoply_placement::{SYSTEM, locate};
 use panoply_wgsl_gpu::profile::{Profile, WideMatrices};
 
 use crate::bfloat16::{BFLOAT16_NAME, Bfloat16Features, COMPONENT_BFLOAT16};
@@ -440,7 +442,9 @@ impl DeviceReport {
         device.driver_version = Some(profile.driver.clone()).filter(|driver| !driver.is_empty());
         device.threads_per_block_max = Some(self.properties.limits.max_compute_work_group_invocations);
         device.shared_memory_bytes_max = Some(u64::from(profile.workgroup_bytes_max));
-        device.pci_address = self.pci;
+        if let Some(address) = self.pci {
+            locate(&mut device, Path::new(SYSTEM), address);
+        }
         device.uuid = Some(self.ids.device_uuid).filter(|uuid| *uuid != [0; 16]);
         device.runs_on_cores = kind == DeviceKind::SoftwareGpu;
         if kind == DeviceKind::DiscreteGpu {

@@ -1,7 +1,10 @@
 //! Finds out what an adapter is and which features it has.
 
+use std::path::Path;
+
 use panoply_core::{Api, Capabilities, DeviceId, DeviceInfo, DeviceKind};
 use panoply_kernels::wgsl::CoopKernel;
+use panoply_placement::{SYSTEM, locate};
 use panoply_wgsl_gpu::profile::{Profile, WideMatrices};
 
 use crate::quirks::QUIRKS;
@@ -75,7 +78,9 @@ pub(crate) fn describe(
     device.driver_version = Some(driver.trim().to_owned()).filter(|driver| !driver.is_empty());
     device.threads_per_block_max = Some(limits.max_compute_invocations_per_workgroup);
     device.shared_memory_bytes_max = Some(u64::from(limits.max_compute_workgroup_storage_size));
-    device.pci_address = info.device_pci_bus_id.parse().ok();
+    if let Ok(address) = info.device_pci_bus_id.parse() {
+        locate(&mut device, Path::new(SYSTEM), address);
+    }
     device.uuid = identity.uuid;
     device.through = match info.backend {
         wgpu::Backend::Vulkan => Some(Api::VULKAN),

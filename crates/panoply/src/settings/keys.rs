@@ -1,8 +1,12 @@
 //! Every key, as data: its section, its name, the values it accepts, and how it is set.
 
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use panoply_core::{Api, CryptoProvider, DeviceId, Domain};
+use panoply_placement::CoreUse;
+use panoply_placement::affinity::RealtimePriority;
 use panoply_runtime::{FallbackPolicy, Verify};
 use toml::Value;
 
@@ -11,7 +15,8 @@ use crate::compiled::api_named;
 use crate::selection::{Pick, Power};
 use crate::spelling::nearest;
 
-pub(super) const SECTIONS: &[&str] = &["devices", "limits", "routing", "batching", "health", "crypto", "pools"];
+pub(super) const SECTIONS: &[&str] =
+    &["devices", "placement", "limits", "routing", "batching", "health", "crypto", "pools"];
 
 /// One key. `set` returns `None` for a value that it does not accept.
 pub(super) struct SettingKey {
@@ -51,6 +56,11 @@ pub(super) const KEYS: &[SettingKey] = &[
     key!("devices", "power", "\"high\" or \"low\"", power => selection.power),
     key!("devices", "threads", COUNT, some_count => open.threads),
     key!("devices", "pool_bytes_max", COUNT, some_count => open.pool_bytes_max),
+    key!("devices", "bitstreams", "a table of FPGA cards and files, such as { \"0000:3b:00.1\" = \"cores.xclbin\" }", files => bitstreams),
+    key!("placement", "cores", "\"auto\", \"own\", \"shared\" or \"off\"", core_use => placement.cores),
+    key!("placement", "realtime", "a priority from 1 to 99", realtime => placement.wishes.realtime),
+    key!("placement", "isolated", "true or false", flag => placement.wishes.isolated),
+    key!("placement", "interrupts", "true or false", flag => placement.interrupts),
     key!("limits", "queue_depth_max", COUNT, count => limits.queue_depth_max),
     key!("limits", "batch_max", COUNT, count => limits.batch_max),
     key!("limits", "in_flight_max", COUNT, count => limits.in_flight_max),
@@ -166,6 +176,21 @@ fn picks(value: &Value) -> Option<Vec<Pick>> {
 
 fn provider(value: &Value) -> Option<CryptoProvider> {
     CryptoProvider::named(value.as_str()?)
+}
+
+fn files(value: &Value) -> Option<BTreeMap<String, PathBuf>> {
+    let file = |value: &Value| value.as_str().filter(|file| !file.is_empty()).map(PathBuf::from);
+    value.as_table()?.iter().map(|(card, value)| Some((card.clone(), file(value)?))).collect()
+}
+
+fn core_use(value: &Value) -> Option<CoreUse> {
+    let name = value.as_str()?;
+    CoreUse::ALL.into_iter().find(|choice| choice.name() == name)
+}
+
+pub(super) fn realtime(value: &Value) -> Option<Option<RealtimePriority>> {
+    let number = value.as_integer().and_then(|number| u8::try_from(number).ok())?;
+    RealtimePriority::new(number).ok().map(Some)
 }
 
 fn power(value: &Value) -> Option<Option<Power>> {

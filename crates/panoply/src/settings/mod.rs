@@ -12,6 +12,13 @@
 //! pick = ["radeon", "cpu:0"]     # no others: ids, or parts of names
 //! power = "low"                  # integrated GPUs rather than discrete ones; high is the other way round
 //! threads = 8                    # of a CPU device
+//! bitstreams = { "0000:3b:00.1" = "cores.xclbin" }   # of FPGA cards, by PCI address or id (fpga:0)
+//!
+//! [placement]
+//! cores = "auto"                 # own: workers of accelerators have a core each; shared; off
+//! realtime = 50                  # SCHED_FIFO for them; needs CAP_SYS_NICE, or RLIMIT_RTPRIO
+//! isolated = true                # on CPUs of isolcpus
+//! interrupts = true              # moves interrupts off their cores; needs root
 //!
 //! [limits]
 //! queue_depth_max = 1024
@@ -44,15 +51,19 @@
 //! batch_wait_us_max = 100        # however few there are
 //! memory_bytes_max = 67108864    # that each engine may keep for reuse
 //! priority = "patient"           # its threads give way to all others
+//! realtime = 10                  # its workers run before every normal thread (SCHED_FIFO)
+//! isolated = true                # on CPUs to which the scheduler moves no other thread
 //!
 //! [crypto]
 //! provider = "aws-lc"            # ciphers, hashes and signatures in AWS-LC alone; fastest is the default
 //! ```
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use panoply_core::{Api, DeviceId, OpenOptions};
+use panoply_placement::PlacementOptions;
 use panoply_runtime::{
     Batching, BuildError, Exploration, FallbackPolicy, HealthRules, PoolName, Pools, Verify, WorkerLimits,
 };
@@ -100,6 +111,10 @@ pub struct Settings {
     pub batching: Batching,
     /// Which kinds of work have workers of their own.
     pub pools: Pools,
+    /// Where the workers' threads run.
+    pub placement: PlacementOptions,
+    /// The bitstreams of FPGA cards, by their PCI addresses or ids.
+    pub bitstreams: BTreeMap<String, PathBuf>,
     strategy: Strategy,
 }
 
@@ -175,6 +190,8 @@ impl Default for Settings {
             verify: None,
             batching: Batching::default(),
             pools: Pools::default(),
+            placement: PlacementOptions::default(),
+            bitstreams: BTreeMap::new(),
             strategy: Strategy { name: "low-latency".to_owned(), size_max: 64, wait_max: Duration::from_micros(200) },
         }
     }
@@ -262,10 +279,14 @@ impl Settings {
             .exploration(self.exploration.clone())
             .batching(self.batching)
             .pools(self.pools.clone())
+            .placement(self.placement.clone())
             .leave_out(self.leave_out.iter().copied())
             .selection(self.selection.clone());
         if let Some(verify) = &self.verify {
             builder = builder.verify(verify.clone());
+        }
+        for (card, file) in &self.bitstreams {
+            builder = builder.bitstream(card, file);
         }
         if let Some(apis) = &self.only {
             builder = builder.only(apis);
@@ -369,6 +390,8 @@ mod tests {
     use super::*;
     use crate::selection::{Pick, Power};
     use panoply_core::Domain;
+    use panoply_placement::WorkerWishes;
+    use panoply_placement::affinity::RealtimePriority;
     use panoply_runtime::{DevicePool, PoolPriority};
 
     fn parse(text: &str) -> Result<Settings, SettingsError> {
@@ -388,7 +411,7 @@ mod tests {
              [pools.short]\nrun_us_max = 90\nworkers = 0\n[pools.graph]\n\
              [pools.crypto]\nworkers = 2\ncores = \"0-1,4\"\ncore_share = 0.5\ndevices = [\"cpu:0\"]\n\
              queue_depth_max = 16\nbatch_size_min = 3\nbatch_size_max = 8\nbatch_wait_us_max = 70\n\
-             memory_bytes_max = 4096\npriority = \"patient\"\n",
+             memory_bytes_max = 4096\npriority = \"patient\"\nrealtime = 3\nisolated = true\n",
         )
         .unwrap();
         assert_eq!(settings.only, Some(vec![Api::CPU]));
@@ -413,6 +436,7 @@ mod tests {
             batching: Some(Batching::AtLeast { size_min: 3, size_max: 8, wait_max: Duration::from_micros(70) }),
             memory_bytes_max: Some(4096),
             priority: PoolPriority::Patient,
+            wishes: WorkerWishes { realtime: RealtimePriority::new(3).ok(), isolated: true },
         };
         assert_eq!(settings.pools.get(PoolName::Domain(Domain::Crypto)), Some(&crypto));
     }
@@ -435,6 +459,8 @@ mod tests {
             ("batch_wait_us_max", "-1", "microseconds"),
             ("memory_bytes_max", "-1", "not negative"),
             ("priority", "\"urgent\"", "\"normal\" or \"patient\""),
+            ("realtime", "100", "1 to 99"),
+            ("isolated", "1", "true or false"),
         ] {
             let error = refusal(&format!("[pools.crypto]\n{key} = {value}\n"));
             assert!(error.contains(&format!("`pools.crypto.{key}`")) && error.contains(expected), "{error}");
@@ -457,6 +483,41 @@ mod tests {
         assert!(error.to_string().contains("did you mean `workers`"), "{error}");
         let error = settings.set_from_environment("PANOPLY_POOLS_CRIPTO_WORKERS", "1").unwrap_err();
         assert!(error.to_string().contains("did you mean `crypto`"), "{error}");
+    }
+
+    #[test]
+    fn workers_are_placed_as_the_file_says() {
+        use panoply_placement::{CoreUse, WorkerWishes};
+        assert_eq!(parse("").unwrap().placement, PlacementOptions::default());
+        let placement = parse("[placement]\ncores = \"own\"\nrealtime = 7\nisolated = true\ninterrupts = true\n");
+        let placement = placement.unwrap().placement;
+        assert_eq!((placement.cores, placement.interrupts), (CoreUse::Own, true));
+        let WorkerWishes { realtime, isolated } = placement.wishes;
+        assert_eq!((realtime.map(|priority| priority.get()), isolated), (Some(7), true));
+        for wrong in ["cores = \"all\"", "realtime = 0", "realtime = 100", "realtime = true", "isolated = 1"] {
+            let error = parse(&format!("[placement]\n{wrong}\n")).unwrap_err().to_string();
+            assert!(error.contains("expected"), "{wrong}: {error}");
+        }
+        let mut settings = Settings::default();
+        settings.set_from_environment("PANOPLY_PLACEMENT_CORES", "off").unwrap();
+        assert_eq!(settings.placement.cores, CoreUse::Off);
+    }
+
+    #[test]
+    fn bitstreams_are_set_for_each_card() {
+        let settings =
+            parse("[devices.bitstreams]\n\"0000:3b:00.1\" = \"a.xclbin\"\n\"fpga:1\" = \"b.xclbin\"\n").unwrap();
+        let files: Vec<_> = settings.bitstreams.iter().map(|(card, file)| (card.as_str(), file.to_str())).collect();
+        assert_eq!(files, [("0000:3b:00.1", Some("a.xclbin")), ("fpga:1", Some("b.xclbin"))]);
+        for wrong in ["\"a.xclbin\"", "{ \"fpga:0\" = 3 }", "{ \"fpga:0\" = \"\" }"] {
+            let error = parse(&format!("[devices]\nbitstreams = {wrong}\n")).unwrap_err().to_string();
+            assert!(error.contains("devices.bitstreams") && error.contains("xclbin"), "{wrong}: {error}");
+        }
+        let mut settings = Settings::default();
+        settings.set_from_environment("PANOPLY_DEVICES_BITSTREAMS", "{ \"fpga:0\" = \"c.xclbin\" }").unwrap();
+        assert_eq!(settings.bitstreams.len(), 1);
+        // The variable for all cards is no setting of this kind.
+        settings.set_from_environment("PANOPLY_FPGA_XCLBIN", "d.xclbin").unwrap();
     }
 
     #[test]

@@ -6,7 +6,7 @@ use panoply_runtime::domain_pools::{POOL_WORKERS_MAX, SHORT_RUN_MAX};
 use panoply_runtime::{Batching, PoolName, PoolPriority, Pools};
 use toml::Value;
 
-use super::keys::{count, devices, double, microseconds};
+use super::keys::{count, devices, double, microseconds, realtime};
 
 /// One key of a pool. `set` returns `None` for a value that it does not accept.
 pub(super) struct PoolKey {
@@ -108,6 +108,22 @@ pub(super) const POOL_KEYS: &[PoolKey] = &[
                 "patient" => PoolPriority::Patient,
                 _ => return None,
             };
+            Some(())
+        },
+    },
+    PoolKey {
+        name: "realtime",
+        expected: "a priority from 1 to 99",
+        set: |pools, name, value| {
+            pools.entry(name).wishes.realtime = realtime(value)?;
+            Some(())
+        },
+    },
+    PoolKey {
+        name: "isolated",
+        expected: "true or false",
+        set: |pools, name, value| {
+            pools.entry(name).wishes.isolated = value.as_bool()?;
             Some(())
         },
     },

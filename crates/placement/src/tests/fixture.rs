@@ -11,6 +11,7 @@ pub struct Fixture {
 pub const GPU: (u32, u16, u16) = (0x030200, 0x10de, 0x2335);
 pub const QAT: (u32, u16, u16) = (0x0b4000, 0x8086, 0x4940);
 pub const NIC: (u32, u16, u16) = (0x020000, 0x15b3, 0x1021);
+pub const FPGA: (u32, u16, u16) = (0x120000, 0x10ee, 0x5000);
 pub const TPU: (u32, u16, u16) = (0x088000, 0x1ae0, 0x005e);
 
 impl Fixture {

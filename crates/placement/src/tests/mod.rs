@@ -1,6 +1,8 @@
 //! Machines simulated by files, and their plans.
 
-mod fixture;
+mod devices;
+pub(crate) mod fixture;
+mod memory;
 mod plan;
 mod properties;
 mod topology;

@@ -77,7 +77,7 @@ fn demands() -> impl Strategy<Value = Vec<Demand>> {
     let demand =
         (0..7usize, proptest::option::of(0..3u32), 0..6usize, affinity).prop_map(|(role, node, workers, affinity)| {
             let workers = if matches!(affinity, Affinity::Pinned(_)) { 1 } else { workers.max(1) };
-            Demand { role: Role::ALL[role], device: None, node, workers, affinity }
+            Demand { node, affinity, ..Demand::new(Role::ALL[role], workers) }
         });
     proptest::collection::vec(demand, 0..6)
 }
@@ -146,7 +146,7 @@ proptest! {
     #[test]
     fn any_request_gives_a_plan_or_an_error(machine in machines(), demands in demands()) {
         let topology = machine.read();
-        let request = Request { demands, applications: None };
+        let request = Request { demands, ..Request::new() };
         if let Ok(plan) = PlacementPlan::new(&topology, &request) {
             check(&topology, &request, &plan)?;
         }

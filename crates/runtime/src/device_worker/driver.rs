@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use panoply_core::clock::Clock;
 use panoply_core::{Backend, Engine, Error, FinishedOp, Item, OpenOptions};
 use panoply_lockfree::foreign::{contain, discard, tell};
+use panoply_placement::WorkerPlace;
 use tracing::Level;
 
 use super::flights::Flights;
@@ -35,6 +36,9 @@ use crate::time::later;
 /// it.
 const HUNG_AFTER_SHARE: u32 = 8;
 const HUNG_AFTER_MAX: Duration = Duration::from_millis(250);
+
+/// How often an engine is looked at after its last op, before its worker sleeps until the next.
+const IDLE_LOOKS: u8 = 2;
 
 /// When the driver wants its next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +63,8 @@ pub(crate) struct Opener {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) options: OpenOptions,
     pub(crate) clock: Arc<dyn Clock>,
+    /// Where the worker's thread runs.
+    pub(crate) place: WorkerPlace,
 }
 
 /// The worker's state machine. It owns the engine.
@@ -67,6 +73,7 @@ pub(crate) struct Driver {
     backend: Arc<dyn Backend>,
     options: OpenOptions,
     pub(super) clock: Arc<dyn Clock>,
+    place: WorkerPlace,
     engine: Option<Box<dyn Engine>>,
     pub(super) flights: Flights,
     pub(super) generation: Arc<Generation>,
@@ -80,6 +87,9 @@ pub(crate) struct Driver {
     /// The current position in the turns of the priorities.
     pub(super) turn: u32,
     next_look: Instant,
+    /// Looks at the engine that are still due although it is idle: an engine ends there what it kept
+    /// for further ops, such as sessions of keys.
+    looks_due: u8,
 }
 
 /// When to open the device again. A failed attempt to open the device and the loss of the device
@@ -93,7 +103,7 @@ struct Reopen {
 
 impl Driver {
     pub(crate) fn new(lane: Arc<Lane>, opener: Opener, epoch: Instant) -> Driver {
-        let Opener { backend, options, clock } = opener;
+        let Opener { backend, options, clock, place } = opener;
         let flights = Flights::new(lane.limits.in_flight_max, epoch);
         let generation = Arc::new(Generation::of(flights.table(), epoch));
         Driver {
@@ -103,6 +113,7 @@ impl Driver {
             backend,
             options,
             clock,
+            place,
             engine: None,
             flights,
             generation,
@@ -112,6 +123,7 @@ impl Driver {
             overdue_since: None,
             reopen: Reopen::default(),
             turn: 0,
+            looks_due: 0,
         }
     }
 
@@ -168,8 +180,11 @@ impl Driver {
         let Some(took) = self.take_from_queue(now) else { return DriverStep::Exit };
         self.take_from_batcher(now);
         let submits = !self.batch.is_empty();
-        if submits && let Some(step) = self.submit(now) {
-            return step;
+        if submits {
+            self.looks_due = IDLE_LOOKS;
+            if let Some(step) = self.submit(now) {
+                return step;
+            }
         }
         if self.flights.engine_is_idle() {
             return if took { DriverStep::Worked } else { self.idle() };
@@ -188,7 +203,7 @@ impl Driver {
             return step;
         }
         self.lane.note_idle();
-        let look = self.lane.gate.is_ailing().then_some(self.next_look);
+        let look = (self.lane.gate.is_ailing() || self.looks_due > 0).then_some(self.next_look);
         match self.batcher.due().into_iter().chain(look).min() {
             Some(time) => DriverStep::IdleUntil(time),
             None => DriverStep::Idle,
@@ -203,6 +218,7 @@ impl Driver {
     /// Asks the engine about the device's health and memory.
     fn look(&mut self, now: Instant) -> Option<DriverStep> {
         self.next_look = later(now, self.lane.rules.look_every);
+        self.looks_due = self.looks_due.saturating_sub(1);
         let Driver { engine: Some(engine), generation, lane, clock, .. } = self else { return None };
         let asked = inside(generation, now, || (engine.health(), engine.memory()));
         let (health, memory) = match asked {
@@ -284,6 +300,7 @@ impl Driver {
         {
             return DriverStep::Until(not_before);
         }
+        let begun = self.place.begin();
         let opened = {
             let Driver { backend, lane, options, clock, generation, .. } = self;
             inside(generation, now, || {
@@ -302,6 +319,7 @@ impl Driver {
         match opened {
             Ok((engine, objects)) => {
                 self.engine = Some(engine);
+                self.lane.put_placement(self.place.settle(begun));
                 objects.take_effect();
                 if std::mem::replace(&mut self.reopen.opened_before, true) {
                     self.lane.counts.reopened.fetch_add(1, Ordering::Relaxed);

@@ -23,10 +23,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use panoply_core::Error;
-use panoply_core::cpu_set::CpuSet;
 use panoply_lockfree::foreign::contain;
 use panoply_lockfree::slot::slot;
-use panoply_placement::affinity::{give_way, pin_current, sleep_precisely};
+use panoply_placement::affinity::{give_way, sleep_precisely};
 
 use super::driver::{Driver, DriverStep, Opener};
 use super::vigil::{DriverObservation, SupervisorLook};
@@ -71,7 +70,6 @@ type LookCallback = Box<dyn Fn(Instant) + Send>;
 struct Post {
     lane: Arc<Lane>,
     opener: Opener,
-    cpus: Option<CpuSet>,
     /// `None` once the device was given up.
     current: Option<WorkerThread>,
     /// Threads that are stuck, until they return.
@@ -112,19 +110,19 @@ impl Supervisor {
         Supervisor { shared: Arc::new(SharedSupervisor::new(owner, errands)), watch: None }
     }
 
-    /// Starts a worker for a lane, on these CPUs, and returns at once. The lane's state shows when
-    /// the worker is ready.
-    pub(crate) fn start(&mut self, lane: Arc<Lane>, opener: Opener, cpus: Option<CpuSet>) -> Result<(), Error> {
+    /// Starts a worker for a lane and returns at once. The lane's state shows when the worker is
+    /// ready.
+    pub(crate) fn start(&mut self, lane: Arc<Lane>, opener: Opener) -> Result<(), Error> {
         if self.watch.is_none() {
             let shared = Arc::clone(&self.shared);
             let spawned = self.shared.owner.spawn("panoply-supervisor".to_owned(), move || shared.watch());
             self.watch = Some(spawned.map_err(|error| no_thread(&lane, &error))?);
         }
-        let current = Some(self.shared.spawn(&lane, &opener, &cpus)?);
+        let current = Some(self.shared.spawn(&lane, &opener)?);
         let (stuck, strikes, completed) = (Vec::new(), 0, lane.counts.completed.load(Ordering::Relaxed));
         let mut posts = self.shared.lock_posts();
         posts.retain(|post| !post.is_over());
-        posts.push(Post { lane, opener, cpus, current, stuck, strikes, completed });
+        posts.push(Post { lane, opener, current, stuck, strikes, completed });
         Ok(())
     }
 
@@ -143,7 +141,7 @@ impl Supervisor {
             return Err(NotAgain::Busy);
         }
         (post.strikes, post.completed) = (0, lane.counts.completed.load(Ordering::Relaxed));
-        match shared.spawn(lane, &post.opener, &post.cpus) {
+        match shared.spawn(lane, &post.opener) {
             Ok(hand) => post.current = Some(hand),
             Err(error) => {
                 post.current = None;
@@ -157,12 +155,7 @@ impl Supervisor {
 
     /// Starts a worker again for a lane that was replaced and whose threads have left, so that the
     /// supervisor no longer has a post for it.
-    pub(crate) fn start_replaced(
-        &mut self,
-        lane: &Arc<Lane>,
-        opener: &Opener,
-        cpus: &Option<CpuSet>,
-    ) -> Result<(), NotAgain> {
+    pub(crate) fn start_replaced(&mut self, lane: &Arc<Lane>, opener: &Opener) -> Result<(), NotAgain> {
         {
             let mut posts = self.shared.lock_posts();
             posts.retain(|post| !post.is_over());
@@ -170,7 +163,7 @@ impl Supervisor {
                 return Err(NotAgain::Busy);
             }
         }
-        self.start(Arc::clone(lane), opener.clone(), cpus.clone()).map_err(|error| {
+        self.start(Arc::clone(lane), opener.clone()).map_err(|error| {
             lane.put_state(WorkerState::Failed, Some(error.clone()));
             self.shared.errands.drop_all(lane.end_queued());
             NotAgain::Failed(error)
@@ -245,18 +238,14 @@ impl SharedSupervisor {
         self.posts.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    fn spawn(&self, lane: &Arc<Lane>, opener: &Opener, cpus: &Option<CpuSet>) -> Result<WorkerThread, Error> {
+    fn spawn(&self, lane: &Arc<Lane>, opener: &Opener) -> Result<WorkerThread, Error> {
         // The driver never leaves its thread; only the part that the supervisor may see is sent
         // back.
         let (ticket, mut receiver) = slot(());
-        let (lane_there, opener, cpus, epoch) = (Arc::clone(lane), opener.clone(), cpus.clone(), self.epoch);
+        let (lane_there, opener, epoch) = (Arc::clone(lane), opener.clone(), self.epoch);
         let pool = lane.pool.map_or_else(String::new, |pool| format!("-{pool}"));
         let is_patient = lane.is_patient();
         let spawned = self.owner.spawn(format!("panoply-{}{pool}", lane.info.id), move || {
-            if let Some(cpus) = &cpus {
-                // A worker that may not be pinned runs wherever the system puts it.
-                let _ = pin_current(cpus);
-            }
             if is_patient {
                 // Threads that the engine starts inherit it.
                 let _ = give_way();
@@ -357,7 +346,7 @@ impl SharedSupervisor {
         if !too_many {
             // No driver acts for the device now. The new driver will report its state.
             post.lane.put_state(WorkerState::Reopening, Some(found.error.clone()));
-            match self.spawn(&post.lane, &post.opener, &post.cpus) {
+            match self.spawn(&post.lane, &post.opener) {
                 Ok(hand) => {
                     post.current = Some(hand);
                     found.state = Some(WorkerState::Reopening);
@@ -523,6 +512,7 @@ mod tests {
     use crate::lane::tests::{lane, ticket};
     use panoply_core::Backend;
     use panoply_core::clock::SystemClock;
+    use panoply_placement::WorkerPlace;
     use std::task::{Context, Poll, Waker};
 
     #[test]
@@ -532,7 +522,7 @@ mod tests {
         let (options, clock) = (panoply_core::OpenOptions::default(), Arc::new(SystemClock));
         let owner = Owner::new();
         let shared = SharedSupervisor::new(owner, Arc::new(Errands::new(owner)));
-        let opener = Opener { backend, options, clock };
+        let opener = Opener { backend, options, clock, place: WorkerPlace::default() };
         // A driver whose thread ended without notice, with one op inside its engine and another in
         // its queue.
         let generation = Driver::new(Arc::clone(&lane), opener.clone(), shared.epoch).generation();
@@ -544,8 +534,8 @@ mod tests {
         let thread = threads::spawn("dies".to_owned(), || std::panic::resume_unwind(Box::new("it died"))).unwrap();
         assert!(thread.ends_within(Duration::from_secs(10)));
         let current = Some(WorkerThread { generation, thread, vigil: DriverObservation::default() });
-        let (cpus, stuck, strikes, completed) = (None, Vec::new(), 0, 0);
-        let post = Post { lane: Arc::clone(&lane), opener, cpus, current, stuck, strikes, completed };
+        let (stuck, strikes, completed) = (Vec::new(), 0, 0);
+        let post = Post { lane: Arc::clone(&lane), opener, current, stuck, strikes, completed };
         shared.lock_posts().push(post);
         assert!(!shared.wait_for_threads(Duration::from_millis(1)), "a dead thread has drained nothing");
         shared.look(SupervisorLook::new(shared.epoch, Instant::now(), LOOK_EVERY_MAX));

@@ -219,6 +219,9 @@ impl Lane {
             device: self.info.id,
             state: self.state(),
             trouble: process::lock(&self.trouble, self.process).and_then(|trouble| trouble.clone()),
+            placement: process::lock(&self.placement, self.process)
+                .map(|placement| placement.clone())
+                .unwrap_or_default(),
             queued: self.queued(),
             waiting: self.waiting(),
             queue_depth_max: self.normal.capacity(),

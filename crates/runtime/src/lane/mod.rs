@@ -23,6 +23,7 @@ use std::time::Instant;
 
 use panoply_core::clock::Clock;
 use panoply_core::{DeviceId, DeviceInfo, Error, Op, Outcome, Result, Value};
+use panoply_placement::Placement;
 use tracing::Level;
 
 use crate::address_space;
@@ -137,6 +138,8 @@ pub(crate) struct Lane {
     /// The lane of the device's own worker, for a worker of a pool.
     leader: Option<Arc<Lane>>,
     pub(crate) pools: Arc<Pools>,
+    /// Where the worker's thread runs. Written when the device was opened.
+    placement: Mutex<Placement>,
     pub(super) inlet: Arc<Inlet>,
     clock: Arc<dyn Clock>,
     epoch: Instant,
@@ -221,6 +224,7 @@ impl Lane {
             pool_number: 0,
             leader: None,
             pools: Arc::clone(&setup.pools),
+            placement: Mutex::default(),
             inlet: Arc::clone(&setup.inlet),
             clock: Arc::clone(&setup.clock),
             epoch: setup.epoch,
@@ -316,6 +320,11 @@ impl Lane {
     pub(crate) fn put_state(&self, state: WorkerState, trouble: Option<Error>) -> bool {
         *self.trouble.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = trouble;
         self.state.swap(state as u8, Ordering::AcqRel) != state as u8
+    }
+
+    /// Stores where the worker's thread runs.
+    pub(crate) fn put_placement(&self, placement: Placement) {
+        *self.placement.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = placement;
     }
 
     pub(crate) fn tell_state(&self, state: WorkerState, trouble: Option<&Error>) {

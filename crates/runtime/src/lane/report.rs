@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use panoply_core::{DeviceId, Error};
+use panoply_placement::Placement;
 
 use crate::domain_pools::PoolName;
 use crate::health::HealthReport;
@@ -117,6 +118,8 @@ pub struct WorkerReport {
     pub state: WorkerState,
     /// Why the worker is not ready, if it is not.
     pub trouble: Option<Error>,
+    /// Where the worker's thread runs, and which wishes for that the system refused.
+    pub placement: Placement,
     /// Ops that wait in the queues.
     pub queued: usize,
     /// Ops whose callers wait for room in a queue.
@@ -140,6 +143,8 @@ pub struct PoolWorkerReport {
     pub state: WorkerState,
     /// Why the worker is not ready, if it is not.
     pub trouble: Option<Error>,
+    /// Where the worker's thread runs, and which wishes for that the system refused.
+    pub placement: Placement,
     /// Ops that wait in its queue.
     pub queued: usize,
     /// Ops whose callers wait for room in its queue.
@@ -153,11 +158,12 @@ pub struct PoolWorkerReport {
 impl WorkerReport {
     /// Adds the report of a pool's worker on the same device.
     pub(crate) fn add(&mut self, pool: PoolName, other: WorkerReport) {
-        let WorkerReport { state, trouble, queued, waiting, queue_depth_max, counters, .. } = other;
+        let WorkerReport { state, trouble, placement, queued, waiting, queue_depth_max, counters, .. } = other;
         self.queued += queued;
         self.waiting += waiting;
         self.counters.add(&counters);
-        self.pool_workers.push(PoolWorkerReport { pool, state, trouble, queued, waiting, queue_depth_max, counters });
+        let worker = PoolWorkerReport { pool, state, trouble, placement, queued, waiting, queue_depth_max, counters };
+        self.pool_workers.push(worker);
     }
 }
 

@@ -6,10 +6,12 @@ use std::time::{Duration, Instant};
 
 use panoply_core::clock::SystemClock;
 use panoply_core::{Absence, Api, Backend, DeviceId, Error, OpenOptions};
+use panoply_lockfree::foreign::contain;
 use panoply_lockfree::queue::QUEUE_DEPTH_MAX;
-use panoply_placement::Topology;
+use panoply_placement::{DevicePlan, PlacementOptions, Topology};
 
 use super::discovery::Search;
+use super::places::{self, WorkerPlaces};
 use super::{BackendReport, Control, Runtime};
 use crate::batcher::Batching;
 use crate::device_worker::supervisor::Supervisor;
@@ -49,6 +51,7 @@ pub struct Builder {
     leave_out: Vec<DeviceId>,
     verify: Option<Verify>,
     pools: Pools,
+    placement: PlacementOptions,
 }
 
 /// Why no runtime could be built.
@@ -155,6 +158,20 @@ impl Builder {
         self
     }
 
+    /// Sets where the workers' threads run: whether they have cores of their own, isolated CPUs or a
+    /// real-time priority. A wish that the system refuses is a note in [`Runtime::workers`].
+    pub fn placement(mut self, options: PlacementOptions) -> Builder {
+        self.placement = options;
+        self
+    }
+
+    /// Finds the devices and plans where their workers would run, without starting any.
+    pub fn plan(&self) -> DevicePlan {
+        let found = self.backends.iter().filter_map(|backend| contain(|| backend.discover()).ok()?.ok());
+        let devices = found.flatten().filter(|info| !self.leave_out.contains(&info.id));
+        places::plan(&devices.collect::<Vec<_>>(), &self.pools, &self.placement)
+    }
+
     /// Finds the devices, starts their workers, and waits until they are open.
     pub fn build(self) -> Result<Runtime, BuildError> {
         self.check()?;
@@ -181,6 +198,7 @@ impl Builder {
             reports: Vec::new(),
             setup,
             open: self.open,
+            places: WorkerPlaces::new(self.placement),
         };
         let runtime = Runtime {
             router: Arc::clone(&router),

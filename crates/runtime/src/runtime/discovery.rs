@@ -8,9 +8,9 @@ use panoply_core::clock::SystemClock;
 use panoply_core::cpu_set::CpuSet;
 use panoply_core::{Absence, Api, Backend, DeviceId, DeviceInfo, DeviceKind, Error, OpenOptions};
 use panoply_lockfree::foreign::contain;
-use panoply_placement::Topology;
+use panoply_placement::{DeviceWorkers, Topology, WorkerPlace};
 
-use super::{BackendReport, Control, Runtime};
+use super::{BackendReport, Control, Runtime, places};
 use crate::device_worker::driver::Opener;
 use crate::device_worker::supervisor::NotAgain;
 use crate::domain_pools::{DevicePool, PoolName};
@@ -106,6 +106,12 @@ impl Runtime {
             BackendAnswer { backend, devices }
         };
         let answers: Vec<BackendAnswer> = backends.into_iter().map(ask).collect();
+        {
+            let mut control = self.control();
+            let Control { places, setup, .. } = &mut *control;
+            let devices = answers.iter().flat_map(|answer| answer.wanted(&leave_out));
+            places.update(&topology, &places::workers(devices, &setup.pools));
+        }
         let (mut changes, mut left_out) = (Vec::new(), OmittedDevices::default());
         for answer in &answers {
             self.retire_missing(answer, &leave_out, &mut changes);
@@ -201,7 +207,7 @@ impl Runtime {
         found: &dyn Fn(DeviceId) -> bool,
     ) -> Result<(), Error> {
         let (device, lanes) = (info.id, &self.router.lanes);
-        let Control { supervisor, setup, open, .. } = control;
+        let Control { supervisor, setup, open, places, .. } = control;
         let Some(supervisor) = supervisor else { return Err(Error::ShuttingDown) };
         let serving = lanes.serving(device);
         if let Some(before) = serving.filter(|before| is_same_device(&before.lane.info, info)) {
@@ -211,10 +217,10 @@ impl Runtime {
                 Err(NotAgain::Busy) => {}
             }
         }
-        let cpus = worker_cpus(topology, info);
+        let place = places.plan.place(device, None, 0);
         let mut options = open.clone();
-        options.threads = options.threads.or_else(|| engine_threads(topology, info, cpus.as_ref()));
-        let opener = Opener { backend: Arc::clone(backend), options, clock: Arc::new(SystemClock) };
+        options.threads = options.threads.or_else(|| engine_threads(topology, info, &place));
+        let opener = Opener { backend: Arc::clone(backend), options, clock: Arc::new(SystemClock), place };
         let (own_slot, crowded) = (serving.map(|before| before.lane.id), lanes.len() >= LANES_MAX);
         // Which slots may be taken over. A slot of a device that is gone is preferred to one of a
         // device that exists but does not work.
@@ -233,7 +239,7 @@ impl Runtime {
                 && takes_over()
         };
         for before in lanes.all().filter(is_its_own) {
-            match supervisor.start_replaced(&before.lane, &opener, &cpus) {
+            match supervisor.start_replaced(&before.lane, &opener) {
                 Ok(()) => {
                     lanes.put_back(before);
                     return Ok(());
@@ -248,7 +254,7 @@ impl Runtime {
         let make = |place| Lane::new(place, info.clone(), setup).with_objects_of(before);
         let added = lanes.add_over(backend, rank, make);
         let lane = added.map_err(|reason| Error::DeviceUnavailable { device, reason })?;
-        let started = supervisor.start(Arc::clone(&lane), opener, cpus);
+        let started = supervisor.start(Arc::clone(&lane), opener);
         if let Err(error) = &started {
             // No worker serves the lane, so ops that were sent there meanwhile go elsewhere.
             self.give_up(&lane, error.clone());
@@ -263,23 +269,23 @@ impl Runtime {
     /// device's own takes its ops.
     fn start_pools(&self, control: &mut Control, topology: &Topology, backend: &Arc<dyn Backend>, device: &Candidate) {
         let (lanes, leader) = (&self.router.lanes, &device.lane);
-        let Control { supervisor: Some(supervisor), setup, open, .. } = control else { return };
+        let Control { supervisor: Some(supervisor), setup, open, places, .. } = control else { return };
         let pools = Arc::clone(&setup.pools);
-        let site = |name: PoolName| {
+        let opener_of = |name: PoolName, number: usize| {
             let pool = pools.get(name)?;
-            let cpus = pool_cpus(topology, &leader.info, pool)?;
-            let options = pool_options(topology, &leader.info, cpus.as_ref(), open, pool);
-            let opener = Opener { backend: Arc::clone(backend), options, clock: Arc::new(SystemClock) };
-            Some((pool, opener, cpus))
+            let planned = places.plan.place(leader.info.id, Some(name.name()), number);
+            let place = pool_place(topology, &leader.info, pool, planned)?;
+            let options = pool_options(topology, &leader.info, &place, open, pool);
+            Some(Opener { backend: Arc::clone(backend), options, clock: Arc::new(SystemClock), place })
         };
         if device.has_pool_lanes() {
             for Candidate { lane, .. } in lanes.pool_lanes(device).filter(|worker| !worker.is_alive()) {
-                let Some((_, opener, cpus)) = lane.pool.and_then(site) else { continue };
+                let Some(opener) = lane.pool.and_then(|name| opener_of(name, lane.pool_number)) else { continue };
                 // Its thread ends soon, unless it is inside an op. Then a later search starts it.
                 for _ in 0..POOL_START_TRIES {
                     let again = supervisor.start_again(lane);
                     let again = match again {
-                        Err(NotAgain::Busy) => supervisor.start_replaced(lane, &opener, &cpus),
+                        Err(NotAgain::Busy) => supervisor.start_replaced(lane, &opener),
                         other => other,
                     };
                     if !matches!(again, Err(NotAgain::Busy)) {
@@ -290,7 +296,7 @@ impl Runtime {
             }
             return;
         }
-        let wanted = pools.workers_on(&leader.info).filter(|(name, _)| site(*name).is_some());
+        let wanted = pools.workers_on(&leader.info).filter(|(name, number)| opener_of(*name, *number).is_some());
         let wanted: Vec<(PoolName, usize)> = wanted.collect();
         // The objects of a pool's worker follow it when its device is found again.
         let before = lanes.all().filter(|other| {
@@ -306,36 +312,35 @@ impl Runtime {
             Lane::check_room(leader.info.id, setup).ok().map(|()| lane)
         });
         for lane in started {
-            let Some((_, opener, cpus)) = lane.pool.and_then(site) else { continue };
-            if let Err(error) = supervisor.start(Arc::clone(&lane), opener, cpus) {
+            let Some(opener) = lane.pool.and_then(|name| opener_of(name, lane.pool_number)) else { continue };
+            if let Err(error) = supervisor.start(Arc::clone(&lane), opener) {
                 self.give_up(&lane, error);
             }
         }
     }
 }
 
-/// The CPUs of a pool's threads on a device: outside `None` if the device has none of the pool's
-/// CPUs, inside if the threads are not bound.
-fn pool_cpus(topology: &Topology, info: &DeviceInfo, pool: &DevicePool) -> Option<Option<CpuSet>> {
-    let near = worker_cpus(topology, info);
-    let Some(cores) = &pool.cores else { return Some(near) };
-    let cpus = match &near {
+/// The place of a pool's worker on a device, on the pool's CPUs. `None` if the device has none of
+/// them.
+fn pool_place(topology: &Topology, info: &DeviceInfo, pool: &DevicePool, planned: WorkerPlace) -> Option<WorkerPlace> {
+    let Some(cores) = &pool.cores else { return Some(planned) };
+    let cpus = match &planned.cpus {
         Some(near) if info.runs_on_cores => near.intersection(cores),
         _ => topology.allowed().intersection(cores),
     };
-    (!cpus.is_empty()).then_some(Some(cpus))
+    (!cpus.is_empty()).then(|| WorkerPlace { cpus: Some(cpus), own_core: false, ..planned })
 }
 
 /// How the engines of a pool are opened on a device.
 fn pool_options(
     topology: &Topology,
     info: &DeviceInfo,
-    cpus: Option<&CpuSet>,
+    place: &WorkerPlace,
     open: &OpenOptions,
     pool: &DevicePool,
 ) -> OpenOptions {
     let all =
-        engine_threads(topology, info, cpus).map(|cores| open.threads.map_or(cores, |threads| threads.min(cores)));
+        engine_threads(topology, info, place).map(|cores| open.threads.map_or(cores, |threads| threads.min(cores)));
     let threads = all.map(|all| ((all as f32 * pool.core_share).ceil() as usize).clamp(1, all)).or(open.threads);
     OpenOptions { threads, pool_bytes_max: pool.memory_bytes_max.or(open.pool_bytes_max), ..open.clone() }
 }
@@ -388,17 +393,9 @@ impl Drop for DiscoveryTurn<'_> {
     }
 }
 
-/// The CPUs near a device: those of its NUMA node that this process may use. A worker shares them
-/// with the program's other threads.
-fn worker_cpus(topology: &Topology, info: &DeviceInfo) -> Option<CpuSet> {
-    let node = topology.node(info.numa_node?)?;
-    let cpus = node.cpus.intersection(topology.allowed());
-    (!cpus.is_empty()).then_some(cpus)
-}
-
-/// The number of threads of a CPU engine: the number of CPUs of its node, within a container's
+/// The number of threads of a CPU engine: the number of CPUs of its worker, within a container's
 /// quota.
-fn engine_threads(topology: &Topology, info: &DeviceInfo, cpus: Option<&CpuSet>) -> Option<usize> {
-    let of_node = cpus.map_or(topology.effective_cpus(), CpuSet::len);
-    (info.kind == DeviceKind::Cpu).then(|| of_node.min(topology.effective_cpus()).max(1))
+fn engine_threads(topology: &Topology, info: &DeviceInfo, place: &WorkerPlace) -> Option<usize> {
+    let of_worker = place.cpus.as_ref().map_or(topology.effective_cpus(), CpuSet::len);
+    (info.kind == DeviceKind::Cpu).then(|| of_worker.min(topology.effective_cpus()).max(1))
 }

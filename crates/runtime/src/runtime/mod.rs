@@ -19,6 +19,8 @@ use panoply_core::{
     Absence, Alternative, Api, Backend, DeviceId, DeviceInfo, Error, Op, OpenOptions, Operation, Result,
 };
 
+use panoply_placement::{DevicePlan, Interrupts};
+
 use crate::device_worker::supervisor::{Shutdown, Supervisor};
 use crate::errands::{Errand, Errands};
 use crate::lane::{Inlet, LaneSetup, WorkerReport};
@@ -37,10 +39,12 @@ use crate::verifier::VerifierThread;
 
 mod builder;
 mod discovery;
+mod places;
 
 pub use builder::{BuildError, Builder};
 use discovery::Search;
 pub use discovery::{DeviceChange, Rediscovery};
+use places::WorkerPlaces;
 
 /// How long a caller's waker may hold up the end of the relay before its thread is left behind.
 const RELAY_GRACE: Duration = Duration::from_secs(2);
@@ -91,6 +95,7 @@ struct Control {
     reports: Vec<BackendReport>,
     setup: LaneSetup,
     open: OpenOptions,
+    places: WorkerPlaces,
 }
 
 /// The devices that one backend found.
@@ -148,6 +153,12 @@ impl Runtime {
     /// The state and counters of each device: of its own worker and those of its pools together.
     pub fn workers(&self) -> Vec<WorkerReport> {
         self.router.lanes.iter().map(|candidate| self.router.report(candidate)).collect()
+    }
+
+    /// Where the workers of the devices run, as planned. [`Runtime::workers`] says where they do run.
+    /// In a fork: nothing.
+    pub fn plan(&self) -> DevicePlan {
+        process::lock(&self.control, self.process).map(|control| control.places.plan.clone()).unwrap_or_default()
     }
 
     /// Every device as the router sees it for this op now, with its predicted time and its verdict.
@@ -280,6 +291,7 @@ impl Runtime {
             supervisor: control.supervisor.take(),
             relay: control.relay.take(),
             verifier: control.verifier.take(),
+            interrupts: control.places.take_interrupts(),
             process: self.process,
         }
     }
@@ -310,6 +322,7 @@ impl Runtime {
     fn leave_to_parent(&mut self) {
         let control = self.control.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
         std::mem::forget((control.supervisor.take(), control.relay.take(), control.verifier.take()));
+        std::mem::forget(control.places.take_interrupts());
         std::mem::forget(std::mem::take(&mut control.backends));
         let shared = (Arc::clone(&self.router), Arc::clone(&self.inlet));
         std::mem::forget((shared, Arc::clone(&self.timers), Arc::clone(&self.errands)));
@@ -353,6 +366,8 @@ struct RuntimeParts {
     supervisor: Option<Supervisor>,
     relay: Option<Arc<RelayThread>>,
     verifier: Option<VerifierThread>,
+    /// Dropped, and so put back, when the workers have ended.
+    interrupts: Interrupts,
     process: Process,
 }
 
@@ -384,7 +399,8 @@ impl RuntimeParts {
             std::mem::forget(self);
             return FORKED;
         }
-        let RuntimeParts { router, inlet: _, timers, errands, supervisor: _, relay, verifier, process: _ } = self;
+        let RuntimeParts { router, timers, errands, relay, verifier, interrupts, .. } = self;
+        drop(interrupts);
         if let Some(verifier) = verifier {
             // Devices no longer answer, so none of the verifier's waits takes long. But a backend
             // may hold it up.

@@ -25,6 +25,7 @@ use panoply_core::clock::{Clock, VirtualClock};
 use panoply_core::op::compute::{Map, Reduce, Transpose};
 use panoply_core::{Backend, Error, Health, Location, Op, OpenOptions, Operation, Tensor, Value};
 use panoply_cpu::CpuBackend;
+use panoply_placement::WorkerPlace;
 
 use crate::device_worker::driver::{Driver, Opener};
 use crate::device_worker::visit::Generation;
@@ -217,7 +218,12 @@ impl World {
             };
             let backend: Arc<dyn Backend> = Arc::new(hooks::Misbehaving(Arc::clone(&backend) as Arc<dyn Backend>));
             let lane = router.lanes.add(&backend, |number| Lane::new(number, info, &setup)).unwrap();
-            let opener = Opener { backend, options: OpenOptions::default(), clock: Arc::clone(&clock) };
+            let opener = Opener {
+                backend,
+                options: OpenOptions::default(),
+                clock: Arc::clone(&clock),
+                place: WorkerPlace::default(),
+            };
             let start = |lane| {
                 let (driver, current, stuck, lacking) = (None, None, Vec::new(), lacking[index]);
                 let (control, opener) = (Arc::clone(&control), opener.clone());

@@ -12,6 +12,7 @@ use panoply_core::clock::{Clock, VirtualClock};
 use panoply_core::op::compute::Transpose;
 use panoply_core::{Backend, Describe, Error, Op, OpenOptions, Operation, PartMut, PartRef, Result, Tensor};
 use panoply_cpu::CpuBackend;
+use panoply_placement::WorkerPlace;
 
 use super::setup::add_pools;
 use crate::batcher::Batching;
@@ -94,7 +95,12 @@ impl Uneven {
             };
             let backend = Arc::clone(&backend) as Arc<dyn Backend>;
             let lane = world.router.lanes.add(&backend, |number| Lane::new(number, info, &setup)).unwrap();
-            let opener = Opener { backend, options: OpenOptions::default(), clock: Arc::clone(&clock) };
+            let opener = Opener {
+                backend,
+                options: OpenOptions::default(),
+                clock: Arc::clone(&clock),
+                place: WorkerPlace::default(),
+            };
             let of_pools = add_pools(&world.router, &lane, &setup);
             for lane in std::iter::once(lane).chain(of_pools) {
                 world.drivers.push(Driver::new(Arc::clone(&lane), opener.clone(), clock.now()));

@@ -14,6 +14,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, s
 use std::time::{Duration, Instant};
 
 use memmap2::{MmapOptions, MmapRaw};
+use panoply_core::PciAddress;
 
 use super::{Card, CardError, Completion, RING_PACKETS};
 use crate::map::{ACKNOWLEDGED, ANSWERS, CONTROL, CONTROL_INTERRUPT_BIT, CONTROL_RESET_BIT, Register};
@@ -33,6 +34,12 @@ pub fn numbers(folder: &Path) -> Vec<u32> {
     let mut numbers: Vec<u32> = entries.filter_map(|entry| number(&entry.file_name().to_string_lossy())).collect();
     numbers.sort_unstable();
     numbers
+}
+
+/// The address of card `number` on the PCI bus, by a folder laid out like `/sys`.
+pub fn address(system: &Path, number: u32) -> Option<PciAddress> {
+    let device = std::fs::read_link(system.join(format!("class/xdma/xdma{number}_user/device"))).ok()?;
+    device.file_name()?.to_str()?.parse().ok()
 }
 
 /// The result of a stream's thread.

@@ -166,10 +166,10 @@ pub struct ScriptedCards {
 
 impl Find for ScriptedCards {
     fn find(&self) -> Result<Vec<FoundCard>, Absence> {
-        Ok(vec![FoundCard { number: 0, name: "scripted card".to_owned() }])
+        Ok(vec![FoundCard { number: 0, name: "scripted card".to_owned(), address: None }])
     }
 
-    fn open(&self, _number: u32) -> Result<Box<dyn Card>, CardError> {
+    fn open(&self, _number: u32, _bitstream: Option<&Path>) -> Result<Box<dyn Card>, CardError> {
         let opening = self.openings.fetch_add(1, Ordering::Relaxed);
         let is_faulty = opening > 0 && opening <= self.faulty_openings;
         Ok(Box::new(ScriptedCard::new(if is_faulty { self.fault } else { Fault::None })))

@@ -17,7 +17,7 @@ use panoply_fpga::card::xdma::XdmaCard;
 use panoply_fpga::card::{Card, CardError, Completion};
 use panoply_fpga::driver::Driver;
 use panoply_fpga::map::*;
-use panoply_fpga::{Affine, FpgaBackend, Xdma};
+use panoply_fpga::{Affine, Bitstreams, FpgaBackend, Xdma};
 
 use super::reference;
 
@@ -250,6 +250,26 @@ fn a_tree_that_lacks_something_says_what() {
     std::fs::write(folder.join("xdma0_user"), [0xff; 4096]).unwrap();
     assert!(matches!(discover(), Err(Absence::NoDevice { reason }) if reason.contains("gone from the bus")));
     std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn a_card_knows_its_node_and_refuses_its_bitstream() {
+    let tree = Tree::new("node", false, ServerFault::Nothing);
+    let system = tree.folder.join("sys");
+    let device = system.join("bus/pci/devices/0000:3b:00.0");
+    std::fs::create_dir_all(&device).unwrap();
+    std::fs::create_dir_all(system.join("class/xdma/xdma0_user")).unwrap();
+    std::fs::write(device.join("numa_node"), "1\n").unwrap();
+    std::os::unix::fs::symlink(&device, system.join("class/xdma/xdma0_user/device")).unwrap();
+    let place = Xdma::new(tree.folder.clone()).completion(Completion::Polling).in_system(&system);
+    let backend = FpgaBackend::of(Api::FPGA, vec![Box::new(place)]).in_system(&system);
+    let info = backend.discover().unwrap().remove(0);
+    assert_eq!((info.pci_address.unwrap().to_string(), info.numa_node), ("0000:3b:00.0".to_owned(), Some(1)));
+    let file = tree.folder.join("card.bit");
+    std::fs::write(&file, "a bitstream").unwrap();
+    backend.set_bitstreams(Bitstreams::default().with("0000:3b:00.0".parse().unwrap(), file));
+    let reason = backend.discover().unwrap_err().to_string();
+    assert!(reason.contains("XDMA card 0") && reason.contains("JTAG"), "{reason}");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use panoply_fpga::card::simulated::build::library;
 use panoply_fpga::card::{CardError, Completion};
 use panoply_fpga::driver::Driver;
 use panoply_fpga::map::CoreKind;
-use panoply_fpga::{Find, FpgaBackend, XrtCards};
+use panoply_fpga::{Bitstreams, Find, FpgaBackend, XrtCards};
 
 use super::simulation;
 
@@ -108,8 +108,46 @@ fn cards_that_cannot_be_opened_say_why() {
     fake.fault(0);
     let fresh = Fake::new("no-bitstream").unwrap();
     let name = vec![fresh.path.to_str().unwrap().to_owned()];
-    let error = XrtCards::new(vec![name.clone(), name], None).open(0).map(drop).unwrap_err();
+    let error = XrtCards::new(vec![name.clone(), name], None).open(0, None).map(drop).unwrap_err();
     assert!(error.to_string().contains("xrtDeviceGetXclbinUUID"), "{error}");
+}
+
+#[test]
+fn each_card_gets_its_own_bitstream_and_knows_its_node() {
+    let Some(fake) = Fake::new("own-bitstream") else { return };
+    let system = std::env::temp_dir().join(format!("panoply-xrt-{}", std::process::id()));
+    std::fs::create_dir_all(system.join("bus/pci/devices/0000:65:00.1")).unwrap();
+    std::fs::write(system.join("bus/pci/devices/0000:65:00.1/numa_node"), "1\n").unwrap();
+    let name = vec![fake.path.to_str().unwrap().to_owned()];
+    let cards = XrtCards::new(vec![name.clone(), name], None);
+    let backend = FpgaBackend::of(Api::FPGA, vec![Box::new(cards)]).in_system(&system);
+    let reason = || backend.discover().unwrap_err().to_string();
+    assert!(reason().contains("xrtDeviceGetXclbinUUID"), "{}", reason());
+    let set = |card: &str, file: &std::path::Path| {
+        backend.set_bitstreams(Bitstreams::default().with(card.parse().unwrap(), file));
+    };
+    // Each wrong file is refused before the card is touched.
+    for (file, word) in
+        [("/nonexistent/card.xclbin", "No such file"), ("/dev", "not a file"), ("/dev/null", "not a file")]
+    {
+        set("fpga:0", std::path::Path::new(file));
+        assert!(reason().contains("the bitstream is not loaded") && reason().contains(file), "{}", reason());
+        assert!(reason().contains(word), "{}", reason());
+    }
+    set("fpga:0", &fake.bitstream);
+    fake.fault(LOAD_FAILS);
+    assert!(reason().contains("XRT says -22") && reason().contains(fake.bitstream.to_str().unwrap()), "{}", reason());
+    fake.fault(0);
+    // A card of another name does not get it.
+    set("0000:66:00.1", &fake.bitstream);
+    let said = "no card is called 0000:66:00.1, for which a bitstream is set; cards: fpga:0 (0000:65:00.1)";
+    assert!(reason().contains(said), "{}", reason());
+    set("0000:65:00.1", &fake.bitstream);
+    let device = backend.discover().unwrap().remove(0);
+    assert_eq!((device.pci_address.unwrap().to_string(), device.numa_node), ("0000:65:00.1".to_owned(), Some(1)));
+    assert_eq!(backend.troubles(), [""; 0]);
+    backend.open(&device, &Default::default()).unwrap();
+    std::fs::remove_dir_all(&system).unwrap();
 }
 
 #[test]
@@ -136,7 +174,7 @@ fn failures_and_time_limits_while_packets_are_under_way_are_typed() {
         (SYNC_FAILS, "xrtBOSync"),
     ] {
         fake.fault(0);
-        let mut driver = Driver::open(fake.cards().open(0).unwrap()).unwrap();
+        let mut driver = Driver::open(fake.cards().open(0, None).unwrap()).unwrap();
         driver.set_silence_max(after);
         driver.set_up(CoreKind::Crc32, &[]).unwrap();
         fake.fault(fault);

@@ -2,7 +2,7 @@
 
 use panoply_core::op::Describe;
 use panoply_core::op::crypto::{
-    AeadAlgorithm, CipherMode, Compress, CryptoOp, Decompress, Format, Messages, Purpose, SignatureAlgorithm,
+    AeadAlgorithm, CipherMode, Compress, CryptoOp, Decompress, Format, Key, Messages, Purpose, SignatureAlgorithm,
 };
 use panoply_core::{Bytes, Error, HostBufferMut, Op, Result, Support, Value};
 use zeroize::Zeroize;
@@ -28,6 +28,11 @@ pub(crate) trait MessageWork {
 
     /// The configuration that all requests share.
     fn setup(&self) -> Setup<'_>;
+
+    /// The key of the session; `None` if it has none.
+    fn key(&self) -> Option<&Key> {
+        None
+    }
 
     /// The next request of a message. `None` if no device is needed. Returns the same request until
     /// an answer was taken.

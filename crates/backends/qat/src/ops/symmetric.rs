@@ -23,7 +23,9 @@ static PADDINGS: [[u8; BLOCK_BYTES]; BLOCK_BYTES + 1] = {
 /// Work with one request per message.
 struct Requests {
     mode: Mode,
-    key: Zeroizing<Vec<u8>>,
+    /// The key, which hashes have none of.
+    handle: Option<Key>,
+    material: Zeroizing<Vec<u8>>,
     form: Messages,
     messages: Vec<Bytes>,
     /// The nonce or initial vector of each message. Empty for hashes.
@@ -49,11 +51,23 @@ enum Tags {
 }
 
 impl Requests {
-    fn new(mode: Mode, key: &[u8], messages: &Messages, output: Output) -> Result<Requests> {
-        let (key, list) = (Zeroizing::new(key.to_vec()), messages.clone().into_list()?);
+    /// Requests with this key.
+    fn with_key(mode: Mode, key: &Key, messages: &Messages, output: Output) -> Result<Requests> {
+        let material = Zeroizing::new(key.material().as_slice()?.to_vec());
+        Ok(Requests { handle: Some(key.clone()), material, ..Requests::new(mode, messages, output)? })
+    }
+
+    fn with_hmac_key(algorithm: HashAlgorithm, key: &Key, messages: &Messages, output: Output) -> Result<Requests> {
+        let work = Requests::new(Mode::Hmac(algorithm), messages, output)?;
+        Ok(Requests { handle: Some(key.clone()), material: short_key(algorithm, key)?, ..work })
+    }
+
+    fn new(mode: Mode, messages: &Messages, output: Output) -> Result<Requests> {
+        let list = messages.clone().into_list()?;
         Ok(Requests {
             mode,
-            key,
+            handle: None,
+            material: Zeroizing::default(),
             form: messages.clone(),
             messages: list,
             starts: Vec::new(),
@@ -152,7 +166,11 @@ impl MessageWork for Requests {
     }
 
     fn setup(&self) -> Setup<'_> {
-        Setup::Symmetric(self.mode, &self.key)
+        Setup::Symmetric(self.mode, &self.material)
+    }
+
+    fn key(&self) -> Option<&Key> {
+        self.handle.as_ref()
     }
 
     fn ask(&self, index: usize) -> Result<Option<RequestParameters<'_>>> {
@@ -202,7 +220,7 @@ impl MessageWork for Requests {
 pub(super) fn seal(op: &Seal) -> Result<Box<dyn MessageWork>> {
     let behind = if op.is_detached() { 0 } else { TAG_BYTES };
     let output = Output::new(op.messages().lens().map(|len| len.saturating_add(behind)), false)?;
-    let work = Requests::new(Mode::Seal, op.key().material().as_slice()?, op.messages(), output)?;
+    let work = Requests::with_key(Mode::Seal, op.key(), op.messages(), output)?;
     let tags = match op.is_detached() {
         true => Tags::Apart(HostBufferMut::zeroed(op.messages().count() * TAG_BYTES)?),
         false => Tags::Attached,
@@ -221,14 +239,14 @@ pub(super) fn open(op: &Open) -> Result<Box<dyn MessageWork>> {
     };
     let behind = if op.detached_tags().is_some() { 0 } else { TAG_BYTES };
     let output = Output::new(op.messages().lens().map(|len| len.saturating_sub(behind)), op.is_secret())?;
-    let work = Requests::new(Mode::Open, op.key().material().as_slice()?, op.messages(), output)?;
+    let work = Requests::with_key(Mode::Open, op.key(), op.messages(), output)?;
     Ok(Box::new(work.with_tags(tags).with_nonces(op.nonces(), op.associated_data())?))
 }
 
 pub(super) fn encrypt(op: &Encrypt) -> Result<Box<dyn MessageWork>> {
     let mode = if op.mode() == CipherMode::Ctr { Mode::Ctr } else { Mode::CbcEncrypt };
     let output = Output::new(op.messages().lens().map(|len| op.text_len(len)), false)?;
-    let mut work = Requests::new(mode, op.key().material().as_slice()?, op.messages(), output)?;
+    let mut work = Requests::with_key(mode, op.key(), op.messages(), output)?;
     work.is_padded = op.mode() == CipherMode::Cbc;
     Ok(Box::new(work.with_vectors(op.vectors())?))
 }
@@ -236,26 +254,26 @@ pub(super) fn encrypt(op: &Encrypt) -> Result<Box<dyn MessageWork>> {
 pub(super) fn decrypt(op: &Decrypt) -> Result<Box<dyn MessageWork>> {
     let mode = if op.mode() == CipherMode::Ctr { Mode::Ctr } else { Mode::CbcDecrypt };
     let output = Output::new(op.messages().lens(), op.is_secret())?;
-    let mut work = Requests::new(mode, op.key().material().as_slice()?, op.messages(), output)?;
+    let mut work = Requests::with_key(mode, op.key(), op.messages(), output)?;
     work.is_padded = op.mode() == CipherMode::Cbc;
     Ok(Box::new(work.with_vectors(op.vectors())?))
 }
 
 pub(super) fn hash(op: &Hash) -> Result<Box<dyn MessageWork>> {
     let output = Output::new(op.messages.lens().map(|_| op.algorithm.digest_bytes()), false)?;
-    Ok(Box::new(Requests::new(Mode::Hash(op.algorithm), &[], &op.messages, output)?))
+    Ok(Box::new(Requests::new(Mode::Hash(op.algorithm), &op.messages, output)?))
 }
 
 pub(super) fn hmac(op: &Hmac) -> Result<Box<dyn MessageWork>> {
     let Purpose::Hmac(algorithm) = op.key().purpose() else { return Err(op.key().invalid()) };
     let output = Output::new(op.messages().lens().map(|_| algorithm.digest_bytes()), false)?;
-    Ok(Box::new(Requests::new(Mode::Hmac(algorithm), &short_key(algorithm, op.key())?, op.messages(), output)?))
+    Ok(Box::new(Requests::with_hmac_key(algorithm, op.key(), op.messages(), output)?))
 }
 
 pub(super) fn verify(op: &Verify) -> Result<Box<dyn MessageWork>> {
     let Purpose::Hmac(algorithm) = op.key().purpose() else { return Err(op.key().invalid()) };
     let output = Output::new(op.messages().lens().map(|_| 1), false)?;
-    let work = Requests::new(Mode::Hmac(algorithm), &short_key(algorithm, op.key())?, op.messages(), output)?;
+    let work = Requests::with_hmac_key(algorithm, op.key(), op.messages(), output)?;
     Ok(Box::new(work.with_tags(Tags::Compared(op.signatures().clone().into_list()?))))
 }
 

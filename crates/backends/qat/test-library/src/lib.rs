@@ -62,6 +62,8 @@ static NO_COMPRESSION: AtomicBool = AtomicBool::new(false);
 static STARTS: AtomicI32 = AtomicI32::new(0);
 static LIVE: AtomicI64 = AtomicI64::new(0);
 static DIRTY: AtomicI64 = AtomicI64::new(0);
+/// Sessions that were begun, and those that have not ended.
+static SESSIONS: [AtomicI64; 2] = [const { AtomicI64::new(0) }; 2];
 static SERVED: [AtomicU32; INSTANCES] = [const { AtomicU32::new(0) }; INSTANCES];
 
 fn with<R>(work: impl FnOnce(&mut State) -> R) -> R {
@@ -95,6 +97,12 @@ pub extern "C" fn panoply_test_event(event: u32) {
 #[unsafe(no_mangle)]
 pub extern "C" fn panoply_test_live() -> i64 {
     LIVE.load(Ordering::Relaxed) + i64::from(STARTS.load(Ordering::Relaxed))
+}
+
+/// Number of sessions that were begun so far (0), or that have not ended (1).
+#[unsafe(no_mangle)]
+pub extern "C" fn panoply_test_sessions(which: usize) -> i64 {
+    SESSIONS[which].load(Ordering::Relaxed)
 }
 
 /// Number of blocks that were freed with non-zero contents.
@@ -390,10 +398,12 @@ pub extern "C" fn qaeVirtToPhysNUMA(place: *mut c_void) -> u64 {
 }
 
 pub(crate) fn session_begins() {
+    SESSIONS.iter().for_each(|count| _ = count.fetch_add(1, Ordering::Relaxed));
     LIVE.fetch_add(1, Ordering::Relaxed);
 }
 
 pub(crate) fn session_ends() -> Status {
+    SESSIONS[1].fetch_sub(1, Ordering::Relaxed);
     LIVE.fetch_sub(1, Ordering::Relaxed);
     SUCCESS
 }

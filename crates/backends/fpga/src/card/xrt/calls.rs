@@ -1,17 +1,20 @@
 //! XRT's C functions, loaded at run time and checked, and owned handles of the objects that they
 //! create.
 
-use std::ffi::{CString, c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::mem::ManuallyDrop;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use libloading::Library;
+use panoply_core::PciAddress;
 
 use crate::card::CardError;
 
 type Handle = *mut c_void;
+/// Writes the path of a file of the device in sysfs: handle, part of the device, file, buffer, size.
+type SystemPath = unsafe extern "C" fn(Handle, *const c_char, *const c_char, *mut c_char, usize) -> c_int;
 
 /// Names of the two libraries, in the order in which they are tried.
 pub const LIBRARIES: [[&str; 2]; 2] =
@@ -23,6 +26,9 @@ macro_rules! functions {
         pub struct Xrt {
             $($field: unsafe extern "C" fn($($argument),*) -> $result,)*
             set_argument: unsafe extern "C" fn(Handle, c_int, ...) -> c_int,
+            /// Both are missing in some versions.
+            shim: Option<unsafe extern "C" fn(Handle) -> Handle>,
+            system_path: Option<SystemPath>,
             /// Keeps the functions loaded. Never unloaded, because XRT has threads of its own.
             _libraries: ManuallyDrop<Vec<Library>>,
         }
@@ -34,7 +40,11 @@ macro_rules! functions {
                 $(let $field = unsafe { symbol(&libraries, $name) }?;)*
                 // SAFETY: as above.
                 let set_argument = unsafe { symbol(&libraries, "xrtRunSetArg") }?;
-                Ok(Xrt { $($field,)* set_argument, _libraries: ManuallyDrop::new(libraries) })
+                // SAFETY: as above.
+                let shim = unsafe { symbol(&libraries, "xrtDeviceToXclDevice") }.ok();
+                // SAFETY: as above.
+                let system_path = unsafe { symbol(&libraries, "xclGetSysfsPath") }.ok();
+                Ok(Xrt { $($field,)* set_argument, shim, system_path, _libraries: ManuallyDrop::new(libraries) })
             }
         }
     };
@@ -86,6 +96,25 @@ impl Xrt {
             libraries.push(found.ok_or_else(|| names.clone())?);
         }
         Ok(Xrt::of(libraries).map(Arc::new))
+    }
+
+    /// The address of a card on the PCI bus, from its path in sysfs. `None` if the card cannot be
+    /// opened, or if this version of XRT does not tell.
+    pub fn address(self: &Arc<Xrt>, number: u32) -> Option<PciAddress> {
+        let (shim, system_path) = (self.shim?, self.system_path?);
+        let device = Device::open(self, number).ok()?;
+        let mut path = [0_u8; 512];
+        // SAFETY: the handle is open.
+        let handle = unsafe { shim(device.handle) };
+        if handle.is_null() {
+            return None;
+        }
+        let (room, nothing) = (path.len() - 1, c"".as_ptr());
+        // SAFETY: the handle is the open device's. XRT writes at most `room` bytes, and the last byte
+        // stays zero.
+        let failed = unsafe { system_path(handle, nothing, nothing, path.as_mut_ptr().cast(), room) };
+        let path = CStr::from_bytes_until_nul(&path).ok().filter(|_| failed == 0)?.to_str().ok()?;
+        path.split('/').find_map(|name| name.parse().ok())
     }
 
     /// Number of cards that XRT knows.

@@ -115,7 +115,7 @@ impl OnnxRuntimeBackend {
                 "ONNX Runtime {version} cannot tell which nodes the provider {name} runs: expected {expected}"
             )));
         }
-        library.options(&self.provider, 1).map(drop).map_err(failed)
+        library.check(&self.provider).map_err(failed)
     }
 
     fn describe(&self, library: &Library) -> DeviceInfo {

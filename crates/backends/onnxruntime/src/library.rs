@@ -1,11 +1,11 @@
 //! ONNX Runtime, loaded at run time: checked calls, and owned handles of the objects that they
 //! create.
 
-use std::ffi::{CStr, CString, c_char, c_int};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use libloading::Library as Loaded;
 use panoply_whole_model::files::library_files;
@@ -15,6 +15,8 @@ use crate::sys::{self, ApiBase, Assignment, Handle, Status, Table};
 
 /// Maximum number of providers that a library may list.
 const PROVIDERS_MAX: usize = 256;
+/// The most characters of a message that are kept.
+const MESSAGE_CHARS_MAX: usize = 1024;
 
 /// An error of ONNX Runtime or of its loading.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,8 +104,12 @@ impl Library {
         let name = c"panoply";
         let (mut environment, mut memory, mut allocator) =
             (std::ptr::null_mut(), std::ptr::null_mut(), std::ptr::null_mut());
-        // SAFETY: the name ends with a zero byte, and the call writes the handle before it returns.
-        let status = unsafe { (self.table.create_environment)(sys::LOG_ERRORS, name.as_ptr(), &mut environment) };
+        // SAFETY: the name ends with a zero byte, the function takes any argument and lives for ever,
+        // and the call writes the handle before it returns.
+        let status = unsafe {
+            let argument = std::ptr::null_mut();
+            (self.table.create_environment)(keep_message, argument, sys::LOG_ERRORS, name.as_ptr(), &mut environment)
+        };
         self.checked("CreateEnv", status)?;
         self.environment = environment;
         // SAFETY: as above.
@@ -142,6 +148,19 @@ impl Library {
             self.checked("ReleaseAvailableProviders", unsafe { (self.table.release_providers)(names, count) })?;
         }
         Ok(listed)
+    }
+
+    /// Whether a provider can be used. The library says the reason only in its log.
+    pub fn check(&self, provider: &Provider) -> Result<(), OnnxRuntimeError> {
+        last_message().clear();
+        let with_log = |mut error: OnnxRuntimeError| {
+            let message = last_message();
+            if !message.is_empty() && !error.text.contains(&*message) {
+                error.text = format!("{} ({message})", error.text);
+            }
+            error
+        };
+        self.options(provider, 1).map(drop).map_err(with_log)
     }
 
     /// The options of a session on `threads` threads, with this provider. The library loads the
@@ -219,6 +238,32 @@ impl Library {
         unsafe { (self.table.release_status)(status) };
         Err(OnnxRuntimeError { code: Some(code), text: format!("{what}: {}", text.trim()) })
     }
+}
+
+/// The last message in the library's log. It is one for all, as the library's environment is. Locked
+/// for a moment, never around a call of the library.
+static LAST_MESSAGE: Mutex<String> = Mutex::new(String::new());
+
+fn last_message() -> MutexGuard<'static, String> {
+    LAST_MESSAGE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Keeps a message of the library instead of printing it.
+unsafe extern "C" fn keep_message(
+    _argument: *mut c_void,
+    _level: c_int,
+    _category: *const c_char,
+    _name: *const c_char,
+    _place: *const c_char,
+    message: *const c_char,
+) {
+    if message.is_null() {
+        return;
+    }
+    // SAFETY: the library's message ends with a zero byte, and lives until this function returns.
+    let message = unsafe { CStr::from_ptr(message) }.to_string_lossy();
+    let start: String = message.chars().take(MESSAGE_CHARS_MAX).collect();
+    *last_message() = start.split_whitespace().collect::<Vec<_>>().join(" ");
 }
 
 /// A text that ends with a zero byte.

@@ -18,6 +18,10 @@ pub const ASSIGNMENT_PLACES: usize = 410;
 pub type Status = *mut c_void;
 pub type Handle = *mut c_void;
 
+/// A function that the library calls from any thread: the caller's argument, the level, the
+/// category, the name of the environment, the place in the code, and the message.
+pub type Log = unsafe extern "C" fn(*mut c_void, c_int, *const c_char, *const c_char, *const c_char, *const c_char);
+
 /// The structure that the library exports.
 #[repr(C)]
 pub struct ApiBase {
@@ -86,7 +90,7 @@ table! {
     Table, PLACES, API_VERSION,
     error_code = 1: fn(Status) -> c_int;
     message = 2: fn(Status) -> *const c_char;
-    create_environment = 3: fn(c_int, *const c_char, *mut Handle) -> Status;
+    create_environment = 4: fn(Log, *mut c_void, c_int, *const c_char, *mut Handle) -> Status;
     create_session = 7: fn(Handle, *const c_char, Handle, *mut Handle) -> Status;
     create_session_of_bytes = 8: fn(Handle, *const c_void, usize, Handle, *mut Handle) -> Status;
     run = 9: fn(Handle, Handle, *const *const c_char, *const Handle, usize, *const *const c_char, usize, *mut Handle) -> Status;

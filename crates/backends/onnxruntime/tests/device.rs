@@ -155,6 +155,11 @@ fn a_provider_that_is_not_there_is_a_reason() {
         }
     }
     assert!(built_without >= 1, "no build has CUDA and CoreML");
+    // If OpenVINO's provider is there, this machine may lack the NPU: the reason names it.
+    if let Err(absence) = backends[4].discover() {
+        let told = absence.to_string();
+        assert!(told.contains("was built without") || told.contains("NPU"), "{told}");
+    }
     assert!(backends[5].discover().is_ok());
 }
 

@@ -10,9 +10,10 @@ use crate::rounds::LONG_TESTS;
 use crate::steps::{self, Outcome, Step};
 use crate::{loom, setup, tidy, valgrind};
 
-/// The features of the library that are checked together without any other: the smallest build,
-/// and the libraries without a backend.
-const FEATURES: [&str; 2] = ["cpu", "store,vector,signal,nn,ml"];
+/// The manifest of the library whose features are checked.
+const LIBRARY: &str = "crates/panoply/Cargo.toml";
+/// Features that are checked together without any other: the libraries without a backend.
+const LIBRARIES: &str = "store,vector,signal,nn,ml";
 
 /// The options of the command line.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -65,14 +66,31 @@ fn clippy(workspace: &Workspace) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Checks the library with few features, as programs choose them. The other steps build the
-/// workspace with all its features together, which hides what one feature lacks without the others.
+/// Checks the library with few features, as programs choose them: without any, and with each alone.
+/// The other steps build the workspace with all its features together, which hides what one feature
+/// lacks without the others.
 fn features(workspace: &Workspace) -> Result<Outcome> {
-    for features in FEATURES {
-        let arguments = format!("check --quiet -p panoply --no-default-features --features {features}");
-        run(&mut workspace.cargo(&arguments))?;
+    let manifest = std::fs::read_to_string(workspace.root.join(LIBRARY))?;
+    let names = feature_names(&manifest);
+    if names.is_empty() {
+        bail!("{LIBRARY} has no features");
+    }
+    for features in ["", LIBRARIES].into_iter().chain(names) {
+        let mut command = workspace.cargo("check --quiet -p panoply --no-default-features");
+        if !features.is_empty() {
+            command.args(["--features", features]);
+        }
+        run(&mut command)?;
     }
     Ok(Outcome::Passed)
+}
+
+/// The names in the table `[features]` of a manifest, without `default`.
+fn feature_names(manifest: &str) -> Vec<&str> {
+    let lines = manifest.lines().map(str::trim).skip_while(|line| *line != "[features]").skip(1);
+    let table = lines.take_while(|line| !line.starts_with('['));
+    let names = table.filter(|line| !line.starts_with('#')).filter_map(|line| line.split_once('='));
+    names.map(|(name, _)| name.trim()).filter(|name| *name != "default").collect()
 }
 
 fn tests(workspace: &Workspace) -> Result<Outcome> {
@@ -107,6 +125,14 @@ fn doctests(workspace: &Workspace) -> Result<Outcome> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_feature_of_the_library_is_found() {
+        let text = "[package]\nname = \"a\"\n\n[features]\ndefault = [\"one\"]\n# Off.\none = []\n\ntwo = [\"dep:b\"]\n[dependencies]\nb = \"1\"\n";
+        assert_eq!(feature_names(text), ["one", "two"]);
+        let names = feature_names(include_str!("../../crates/panoply/Cargo.toml"));
+        assert!(names.len() >= 18 && names.contains(&"openvino") && names.contains(&"arrays"), "{names:?}");
+    }
 
     #[test]
     fn options_are_parsed_in_any_order() {

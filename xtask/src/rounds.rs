@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     /// Variables of tests and of measurements that set no number of rounds of `--all`.
-    const OTHERS: [&str; 49] = [
+    const OTHERS: [&str; 50] = [
         // Folders, files and programs.
         "PANOPLY_CACHE",
         "PANOPLY_CONFIG",
@@ -41,6 +41,7 @@ mod tests {
         "PANOPLY_ONNX_CASES",
         "PANOPLY_ONNX_MODELS",
         "PANOPLY_ONNX_OUT",
+        "PANOPLY_OPENVINO",
         "PANOPLY_PYTHON",
         "PANOPLY_ROCM_HEADERS",
         "PANOPLY_STORE_CRASH_FOLDER",

@@ -230,7 +230,8 @@ mod tests {
             anchor: "/home/state/0123".into(),
             reason: "it is no anchor of a store",
         };
-        let format = store::Error::UnknownFormat { path: "/a/data/HEAD".into(), expected: '2', got: '1' };
+        let format =
+            store::Error::UnknownFormat { path: "/a/data/HEAD".into(), expected: "2 and 3".to_owned(), got: '1' };
         let older = store::Error::OlderHead { path: "/a/data/HEAD".into(), expected: 5, got: 2 };
         for (error, expected) in [
             (damaged("/a/data/HEAD"), "store repair /a/data`"),

@@ -30,6 +30,8 @@ pub enum DeviceKind {
     NetworkProcessor,
     /// A video encoder or decoder.
     VideoEngine,
+    /// A neural processor (NPU) of a system on a chip, for models alone.
+    NeuralProcessor,
 }
 
 impl DeviceKind {
@@ -45,6 +47,7 @@ impl DeviceKind {
             DeviceKind::CryptoAccelerator => "crypto accelerator",
             DeviceKind::NetworkProcessor => "network processor",
             DeviceKind::VideoEngine => "video engine",
+            DeviceKind::NeuralProcessor => "npu",
         }
     }
 }

@@ -8,7 +8,7 @@ use panoply_core::{Absence, Api, Backend, CryptoProvider, DeviceId, OpenOptions}
 use panoply_placement::{DevicePlan, PlacementOptions};
 use panoply_runtime::{Batching, BuildError, Exploration, FallbackPolicy, HealthRules, Pools, Verify, WorkerLimits};
 
-use crate::compiled::FpgaCards;
+use crate::compiled::{CompiledApi, FpgaCards};
 use crate::runtime::Runtime;
 use crate::selection::Selection;
 use crate::{compiled, learned, provider};
@@ -40,6 +40,8 @@ pub struct Builder {
     /// The cards of the FPGA backend of this build, and the bitstreams for them.
     cards: Option<FpgaCards>,
     bitstreams: BTreeMap<String, PathBuf>,
+    /// The first wrong argument. [`Builder::build`] returns it.
+    refused: Option<BuildError>,
 }
 
 impl Builder {
@@ -55,20 +57,42 @@ impl Builder {
             open: OpenOptions::default(),
             cards: None,
             bitstreams: BTreeMap::new(),
+            refused: None,
         };
-        for known in compiled::known() {
-            builder.cards = builder.cards.or(known.cards);
-            match known.backend {
-                Ok(backend) => {
-                    if known.is_own_cpu {
-                        builder.own_cpu = Some(Arc::clone(&backend));
-                    }
-                    builder.backends.push(backend);
-                }
-                Err(absence) => builder.absent.push((known.api, absence)),
-            }
-        }
+        compiled::known().into_iter().for_each(|known| builder.add(known));
         builder
+    }
+
+    fn add(&mut self, known: CompiledApi) {
+        self.cards = self.cards.take().or(known.cards);
+        match known.backend {
+            Ok(backend) => {
+                if known.is_own_cpu {
+                    self.own_cpu = Some(Arc::clone(&backend));
+                }
+                self.backends.push(backend);
+            }
+            Err(absence) => self.absent.push((known.api, absence)),
+        }
+    }
+
+    /// Chooses the execution providers of ONNX Runtime, in the place of the processor's cores
+    /// alone. Each is a device of its own: `cpu` is `onnxruntime:0`, `cuda` is `ort-cuda:0`, and so
+    /// on. Options stand behind a colon: `openvino:device_type=NPU`. The library is the one that
+    /// `PANOPLY_ONNXRUNTIME` names; a provider that it lacks is absent, with the reason. Call this
+    /// before [`Builder::only`].
+    pub fn onnxruntime_providers<T: Into<String>>(mut self, providers: impl IntoIterator<Item = T>) -> Builder {
+        let providers: Vec<String> = providers.into_iter().map(Into::into).collect();
+        match compiled::onnxruntime_with(&providers) {
+            Ok(chosen) => {
+                let all = compiled::onnxruntime_apis();
+                self.backends.retain(|backend| !all.contains(&backend.api()));
+                self.absent.retain(|(api, _)| !all.contains(api));
+                chosen.into_iter().for_each(|known| self.add(known));
+            }
+            Err(error) => self.refused = self.refused.or(Some(error)),
+        }
+        self
     }
 
     /// Keeps the backends of these APIs and drops all others added so far. An API without a backend
@@ -208,6 +232,9 @@ impl Builder {
     /// Finds the devices, starts their workers, waits until they are open, and loads the profile
     /// that `panoply bench --calibrate` has learned into the router.
     pub fn build(self) -> Result<Runtime, BuildError> {
+        if let Some(refused) = self.refused {
+            return Err(refused);
+        }
         #[cfg(feature = "cpu")]
         check_simd(std::env::var_os("PANOPLY_SIMD").as_deref())?;
         learned::check_folder()?;

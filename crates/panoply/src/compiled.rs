@@ -8,6 +8,7 @@ use std::sync::Arc;
 use panoply_core::once::OnceBox;
 use panoply_core::{Absence, Api, Backend, DeviceInfo};
 use panoply_graph::DeviceTarget;
+use panoply_runtime::BuildError;
 
 // Backends of one dialect have one target.
 #[cfg(feature = "cuda")]
@@ -16,6 +17,9 @@ use panoply_cuda::GRAPH_TARGET as GPU_TARGET;
 use panoply_hip::GRAPH_TARGET as GPU_TARGET;
 #[cfg(all(feature = "opencl", not(any(feature = "cuda", feature = "hip"))))]
 use panoply_opencl::GRAPH_TARGET as GPU_TARGET;
+
+/// The accepted values of the setting `onnxruntime.providers`.
+pub(crate) const ONNX_RUNTIME_PROVIDERS: &str = "a list such as [\"cpu\", \"openvino:device_type=NPU\"], each once (of cpu, cuda, tensorrt, trt-rtx, openvino, coreml, qnn, dml, migraphx, vitisai, xnnpack, webgpu)";
 
 /// An API that Panoply has code for.
 pub(crate) struct CompiledApi {
@@ -118,7 +122,8 @@ pub fn apis() -> Vec<Api> {
 /// Finds an API by name among Panoply's own APIs and the registered ones. Parsing alone is not
 /// enough, because any word could be the name of an API.
 pub fn api_named(name: &str) -> Option<Api> {
-    name.parse().ok().filter(|api| Api::NAMED.contains(api) || apis().contains(api))
+    let is_known = |api: &Api| Api::NAMED.contains(api) || apis().contains(api) || onnxruntime_apis().contains(api);
+    name.parse().ok().filter(is_known)
 }
 
 /// Returns every API that Panoply has code for. If several devices suit an op equally well, the
@@ -134,6 +139,7 @@ pub(crate) fn known() -> Vec<CompiledApi> {
         CompiledApi::new(Api::PJRT, pjrt()),
         fpga(),
         onnxruntime(),
+        openvino(),
         CompiledApi::new(Api::QAT, qat()),
         af_alg(),
     ];
@@ -246,6 +252,53 @@ fn onnxruntime() -> CompiledApi {
     CompiledApi::new(Api::new("onnxruntime"), Err(Absence::NotCompiled { feature: "onnxruntime" }))
 }
 
+/// The backends of these execution providers of ONNX Runtime, such as `cuda`. An unknown name is
+/// an error.
+#[cfg(feature = "onnxruntime")]
+pub(crate) fn onnxruntime_with(providers: &[String]) -> Result<Vec<CompiledApi>, BuildError> {
+    let backends = panoply_onnxruntime::OnnxRuntimeBackend::with_providers(providers);
+    let backends = backends.map_err(|_| BuildError::BadLimit {
+        what: "onnxruntime.providers",
+        expected: ONNX_RUNTIME_PROVIDERS,
+        got: format!("{providers:?}"),
+    })?;
+    Ok(backends.into_iter().map(|backend| CompiledApi::new(backend.api(), Ok(Arc::new(backend)))).collect())
+}
+
+/// This build has no execution provider, and says so in its list of devices.
+#[cfg(not(feature = "onnxruntime"))]
+pub(crate) fn onnxruntime_with(_providers: &[String]) -> Result<Vec<CompiledApi>, BuildError> {
+    Ok(vec![onnxruntime()])
+}
+
+/// The APIs of all execution providers of ONNX Runtime.
+#[cfg(feature = "onnxruntime")]
+pub(crate) fn onnxruntime_apis() -> Vec<Api> {
+    panoply_onnxruntime::apis()
+}
+
+#[cfg(not(feature = "onnxruntime"))]
+pub(crate) fn onnxruntime_apis() -> Vec<Api> {
+    vec![onnxruntime().api]
+}
+
+/// The APIs of devices that run whole models.
+#[cfg(all(feature = "ml", any(feature = "onnxruntime", feature = "openvino")))]
+pub(crate) fn whole_model_apis() -> Vec<Api> {
+    onnxruntime_apis().into_iter().chain([openvino().api]).collect()
+}
+
+#[cfg(feature = "openvino")]
+fn openvino() -> CompiledApi {
+    let backend = panoply_openvino::OpenVinoBackend::from_environment();
+    CompiledApi::new(backend.api(), Ok(Arc::new(backend)))
+}
+
+#[cfg(not(feature = "openvino"))]
+fn openvino() -> CompiledApi {
+    CompiledApi::new(Api::new("openvino"), Err(Absence::NotCompiled { feature: "openvino" }))
+}
+
 #[cfg(feature = "qat")]
 fn qat() -> Result<Arc<dyn Backend>, Absence> {
     Ok(Arc::new(panoply_qat::QatBackend::new()))
@@ -291,6 +344,13 @@ fn wgpu() -> Result<Arc<dyn Backend>, Absence> {
 #[allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 mod tests {
     use super::*;
+
+    #[cfg(feature = "onnxruntime")]
+    #[test]
+    fn all_execution_providers_are_in_the_message() {
+        let list = format!("(of {})", panoply_onnxruntime::PROVIDERS);
+        assert!(ONNX_RUNTIME_PROVIDERS.ends_with(&list), "{list}");
+    }
 
     #[test]
     fn what_several_threads_register_is_all_there() {

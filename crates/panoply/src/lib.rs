@@ -37,7 +37,7 @@
 //! * [`models`]: models from ONNX files, on every device.
 //! * [`inputs`]: pictures and texts as a model's inputs; classes, boxes and vectors of its outputs.
 //! * [`serve`]: models for many callers: batches, folders of models, ensembles; common tasks.
-//! * [`onnxruntime`]: models on ONNX Runtime, if its library is named.
+//! * [`whole_models`]: models on ONNX Runtime and OpenVINO, if their libraries are named.
 //! * [`worker`]: a program's own workers in pools; each has its own thread, state and queue.
 //! * [`pipeline`]: chains of stages, on the CPU and on devices, that run overlapped.
 //! * [`placement`]: which CPUs workers run on, near which devices.
@@ -62,7 +62,8 @@
 //! | `af_alg` | ciphers and hashes of the Linux kernel, if `PANOPLY_AF_ALG=1` is set |
 //! | `pjrt` | TPUs and other devices with a PJRT plugin, which is found at run time |
 //! | `fpga` | FPGA cards behind XDMA or XRT, which are found at run time; `PANOPLY_FPGA_SIMULATION` simulates one |
-//! | `onnxruntime` | ONNX Runtime, if `PANOPLY_ONNXRUNTIME` names its library: models that Panoply refuses, and a second opinion on others |
+//! | `onnxruntime` | ONNX Runtime, if `PANOPLY_ONNXRUNTIME` names its library: models that Panoply refuses, and a second opinion on others; its execution providers ([`Builder::onnxruntime_providers`]) |
+//! | `openvino` | OpenVINO, if `PANOPLY_OPENVINO` names its library: whole models on Intel's processors, GPUs and NPUs |
 //!
 //! | feature | part |
 //! | --- | --- |
@@ -77,8 +78,6 @@ mod builder;
 mod compiled;
 pub mod crypto;
 pub mod learned;
-#[cfg(all(feature = "ml", feature = "onnxruntime"))]
-pub mod onnxruntime;
 pub mod prelude;
 mod provider;
 mod runtime;
@@ -88,6 +87,8 @@ pub mod signal;
 mod small_file;
 pub mod spelling;
 pub mod testing;
+#[cfg(all(feature = "ml", any(feature = "onnxruntime", feature = "openvino")))]
+pub mod whole_models;
 pub mod worker;
 
 pub use builder::Builder;

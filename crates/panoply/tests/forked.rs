@@ -20,6 +20,7 @@ use panoply_fpga::{FpgaBackend, XrtCards};
 use panoply_hip::HipBackend;
 use panoply_onnxruntime::OnnxRuntimeBackend;
 use panoply_opencl::OpenClBackend;
+use panoply_openvino::OpenVinoBackend;
 use panoply_pjrt::PjrtBackend;
 use panoply_qat::{Places, QatBackend};
 use panoply_vulkan::VulkanBackend;
@@ -111,7 +112,8 @@ fn with_drivers(folder: &Path) -> Vec<Arc<dyn Backend>> {
         Arc::new(VulkanBackend::new()),
         Arc::new(OpenClBackend::new()),
         Arc::new(PjrtBackend::of(vec![library.clone()])),
-        Arc::new(OnnxRuntimeBackend::of(Some(library))),
+        Arc::new(OnnxRuntimeBackend::of(Some(library.clone()))),
+        Arc::new(OpenVinoBackend::of(Some(library))),
         Arc::new(QatBackend::of(places)),
         Arc::new(FpgaBackend::of(Api::FPGA, vec![Box::new(XrtCards::new(names, None))])),
     ]

@@ -57,7 +57,7 @@ impl Role {
             DeviceKind::DiscreteGpu | DeviceKind::IntegratedGpu => Role::Gpu,
             DeviceKind::CryptoAccelerator => Role::Crypto,
             DeviceKind::NetworkProcessor => Role::Network,
-            DeviceKind::Tpu => Role::Ml,
+            DeviceKind::Tpu | DeviceKind::NeuralProcessor => Role::Ml,
             DeviceKind::Fpga => Role::Signal,
             DeviceKind::VideoEngine => Role::Video,
             // The cores themselves do the work.

@@ -17,6 +17,7 @@ use crate::extent::object_secret;
 use crate::extent::owner::Owner;
 use crate::extent::write::{CompressionProbe, ObjectSource, Setting, WrittenExtent, write_next};
 use crate::merkle;
+use crate::options::Compression;
 use crate::randomness::random;
 use crate::store::{Entry, Store};
 use crate::syncing::Syncer;
@@ -253,6 +254,11 @@ impl<'a> Batch<'a> {
     fn write_all(&self, mut owner: Owner, source: &mut dyn Read, extents: &mut Vec<Extent>) -> Result<()> {
         let (store, before) = (&*self.store, owner.number as usize);
         let (identity, options) = (store.identity(), store.options());
+        if options.compression != Compression::Zstd && !identity.has_any_compression() {
+            let expected =
+                "zstd, since the store was made for it alone: `rotate` with another compression marks the store";
+            return Err(Error::invalid("compression", expected, options.compression.name()));
+        }
         let (epoch, root) = identity.keyring.newest()?;
         let none = || Error::invalid("root keys", "the newest", "none");
         let setting = Setting {
@@ -260,7 +266,10 @@ impl<'a> Batch<'a> {
             folder: store.folder(),
             chunk_bytes: options.chunk_bytes,
             extent_bytes_max: options.extent_bytes_max,
+            compression: options.compression,
             level: options.level,
+            compress_with: &options.compress_with,
+            uses: store.uses(),
             epoch,
             root,
             store: identity.store,

@@ -74,8 +74,8 @@ pub enum Error {
     UnknownFormat {
         /// The file.
         path: PathBuf,
-        /// The version that is read.
-        expected: char,
+        /// The versions that are read.
+        expected: String,
         /// The version of the file.
         got: char,
     },

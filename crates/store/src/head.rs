@@ -26,11 +26,15 @@ use zeroize::{Zeroize, Zeroizing};
 use crate::encode::{Fields, put_counted};
 use crate::error::{Error, Result};
 use crate::key::{KEY_BYTES, KeySlot, MasterKey, PassphraseCost};
+use crate::options::Compression;
 use crate::randomness::random;
 use crate::sealing::{Label, derive, open_once, seal_once};
 
 /// The first bytes of a store's head.
 pub(crate) const MAGIC: &[u8; 16] = b"panoply store 2\n";
+/// The same of a store that may have chunks in other formats than Zstandard's, which earlier versions
+/// of this crate cannot read.
+pub(crate) const MAGIC_3: &[u8; 16] = b"panoply store 3\n";
 /// Length of the prefix that the magics of all versions share.
 const MAGIC_NAME_BYTES: usize = 14;
 /// Each copy of a head begins at a multiple of this.
@@ -122,6 +126,7 @@ impl Identity {
         runtime: &Runtime,
         master: &MasterKey,
         cost: PassphraseCost,
+        magic: &[u8; 16],
         is_used: impl Fn(u32) -> bool,
     ) -> Result<Identity> {
         let (newest, _) = self.keyring.newest()?;
@@ -129,7 +134,8 @@ impl Identity {
         let next = next.ok_or_else(|| Error::invalid("rotations", "fewer", "put old objects anew first"))?;
         let kept = self.keyring.keys.iter().filter(|(epoch, _)| is_used(*epoch)).cloned();
         let keys = kept.chain([(next, new_root()?)]).collect();
-        Identity::lock(runtime, MAGIC, self.store, Keyring { keys }, master, cost)
+        let magic = if self.has_any_compression() { MAGIC_3 } else { magic };
+        Identity::lock(runtime, magic, self.store, Keyring { keys }, master, cost)
     }
 
     fn lock(
@@ -149,6 +155,11 @@ impl Identity {
         let sealed = seal_once(runtime, &secret, Label::Keyring, &front, keyring.encode()?)?;
         put_counted(&mut front, &sealed);
         Ok(Identity { store, front, keyring })
+    }
+
+    /// Whether the store may have chunks in other formats than Zstandard's.
+    pub(crate) fn has_any_compression(&self) -> bool {
+        self.front.starts_with(MAGIC_3)
     }
 
     /// The content of HEAD: two copies.
@@ -195,7 +206,7 @@ impl Identity {
         if copies(keys).iter().any(is_own) {
             return Ok(());
         }
-        let id = |copy: &[u8]| Some(*copy.strip_prefix(MAGIC)?.first_chunk::<16>()?);
+        let id = |copy: &[u8]| Some(*copy.strip_prefix(magic_of(copy))?.first_chunk::<16>()?);
         let mut ids: Vec<Option<[u8; 16]>> = copies(keys).into_iter().map(id).collect();
         ids.dedup();
         match ids[..] {
@@ -211,7 +222,7 @@ impl Identity {
     /// Reads HEAD from the first intact copy.
     pub(crate) fn decode(runtime: &Runtime, from: &HeadSource<'_>, bytes: &[u8]) -> Result<Head> {
         first_of(from, bytes, |from, copy| {
-            let (identity, content) = Identity::unlock(runtime, MAGIC, from, copy)?;
+            let (identity, content) = Identity::unlock(runtime, magic_of(copy), from, copy)?;
             let state = State::decode(content.as_slice()?);
             let state = state.ok_or_else(|| Error::damaged(from.path, "its state makes no sense"))?;
             Ok(Head { identity, state, is_whole: bytes == twice(copy) })
@@ -220,7 +231,7 @@ impl Identity {
 
     /// Reads the root keys of HEAD or `data/KEYS`, and ignores the content behind them.
     pub(crate) fn decode_front(runtime: &Runtime, from: &HeadSource<'_>, bytes: &[u8]) -> Result<Identity> {
-        first_of(from, bytes, |from, copy| Ok(Identity::unlock_front(runtime, MAGIC, from, copy)?.0))
+        first_of(from, bytes, |from, copy| Ok(Identity::unlock_front(runtime, magic_of(copy), from, copy)?.0))
     }
 
     /// Reads one copy of a head and its content behind the root keys.
@@ -246,7 +257,8 @@ impl Identity {
         if !bytes.starts_with(magic) {
             let version = |bytes: &[u8]| bytes.get(MAGIC_NAME_BYTES).copied().map_or('?', char::from);
             let is_other = bytes.starts_with(&magic[..MAGIC_NAME_BYTES]) && version(bytes).is_ascii_digit();
-            let (path, expected, got) = (from.path.to_owned(), version(magic), version(bytes));
+            let (path, got) = (from.path.to_owned(), version(bytes));
+            let expected = if magic == MAGIC { "2 and 3".to_owned() } else { version(magic).to_string() };
             let other = Error::UnknownFormat { path, expected, got };
             return Err(if is_other { other } else { damaged("it is no head of a store") });
         }
@@ -350,6 +362,17 @@ impl State {
         let (log_bytes, records, last_tag) = (fields.u64()?, fields.u64()?, fields.array()?);
         fields.end().map(|()| State { generation, log, log_bytes, records, last_tag })
     }
+}
+
+/// The magic of a store that this copy of a head begins with, or else the usual one.
+fn magic_of(copy: &[u8]) -> &'static [u8; 16] {
+    if copy.starts_with(MAGIC_3) { MAGIC_3 } else { MAGIC }
+}
+
+/// The magic of a head: a store with chunks in other formats than Zstandard's is marked, so that
+/// earlier versions refuse it.
+pub(crate) fn magic_for(compression: Compression) -> &'static [u8; 16] {
+    if compression == Compression::Zstd { MAGIC } else { MAGIC_3 }
 }
 
 /// Two copies, each in blocks of its own.

@@ -9,13 +9,14 @@
 //!
 //! Modules in reading order:
 //!
-//! * [`store`]: the handle of a program; [`options`]: its options. [`batch`]: changes that are
-//!   committed together.
+//! * [`store`]: the handle of a program, with `entry`: what it tells of an object;
+//!   [`options`]: its options. [`batch`]: changes that are committed together.
 //! * [`key`]: the master key, from a file, a pipe (`pipe`), an environment variable or a
 //!   passphrase.
 //! * [`error`]: the errors. `randomness`: random bytes.
 //! * `head`: the small file with the current state. `catalog` and `log`: the names, and how
 //!   changes to them are written. `newest`: the newest state that the log proves.
+//! * `uses`: the devices that compressed and decompressed.
 //! * `extent`: the data files: chunks that are compressed, sealed, hashed and written while the
 //!   next ones are read.
 //! * `merkle`: the root of an object. `sealing`: keys derived from keys, and small messages sealed
@@ -43,6 +44,7 @@ pub mod anchor;
 pub mod batch;
 mod catalog;
 mod encode;
+mod entry;
 pub mod error;
 mod extent;
 mod files;
@@ -63,6 +65,7 @@ mod sealing;
 pub mod store;
 mod syncing;
 mod temporary;
+mod uses;
 pub mod vault;
 
 #[cfg(test)]
@@ -74,7 +77,8 @@ mod secrets_tests;
 pub use batch::Batch;
 pub use error::{Error, Result};
 pub use key::{MasterKey, PassphraseCost};
-pub use options::Options;
+pub use options::{Compression, Options};
 pub use repair::{Repair, RepairOptions};
 pub use store::{Entry, Store, Verification};
+pub use uses::CompressionUse;
 pub use vault::Vault;

@@ -27,12 +27,13 @@ use crate::anchor::{self, AnchorRelation};
 use crate::batch::Batch;
 use crate::catalog::{Catalog, Change, Extent, Object};
 use crate::encode::hex;
+pub use crate::entry::Entry;
 use crate::error::{Error, Result};
 use crate::extent::object_secret;
-use crate::extent::read::ExtentReader;
+use crate::extent::read::{ExtentReader, ReaderEnds};
 use crate::files::{read_file, read_intact};
 use crate::folder::{Failure, Folder};
-use crate::head::{HEAD_BYTES_MAX, Head, HeadSource, Identity, MAGIC, State};
+use crate::head::{HEAD_BYTES_MAX, Head, HeadSource, Identity, State, magic_for};
 use crate::key::MasterKey;
 use crate::log::{self, Log};
 use crate::merkle;
@@ -41,29 +42,13 @@ pub use crate::options::Options;
 use crate::options::check;
 use crate::overtaken::undone;
 use crate::temporary;
+use crate::uses::{CompressionUse, Uses};
 
 /// A log is rewritten when it is longer than this, and than twice its first length.
 const COMPACT_BYTES_MIN: u64 = 1 << 20;
 /// Changes without an object that another writer can prevent.
 const KEY_NOT_CHANGED: &str = "the key of the store was not changed";
 const LOG_NOT_REWRITTEN: &str = "the log was not rewritten";
-
-/// Description of an object.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// Its name.
-    pub name: String,
-    /// Length of the object.
-    pub len: u64,
-    /// Bytes of its files.
-    pub stored: u64,
-    /// Time of the last write, in seconds since 1970.
-    pub modified_s: u64,
-    /// Number of its files.
-    pub extents: usize,
-    /// Its Merkle root.
-    pub root: [u8; 32],
-}
 
 /// Result of [`Store::verify`].
 #[derive(Clone, Debug, Default)]
@@ -95,6 +80,7 @@ pub struct Store {
     had_no_anchor: bool,
     anchor_problem: Option<Error>,
     damaged_copies: Vec<Error>,
+    uses: Uses,
 }
 
 impl Store {
@@ -102,7 +88,7 @@ impl Store {
     pub fn create(runtime: impl Into<Arc<Runtime>>, path: &Path, key: &MasterKey, options: Options) -> Result<Store> {
         let runtime = runtime.into();
         check(&options)?;
-        let identity = Identity::create(&runtime, MAGIC, key, options.passphrase_cost)?;
+        let identity = Identity::create(&runtime, magic_for(options.compression), key, options.passphrase_cost)?;
         let folder = Folder::create(path)?;
         let begun = begin(&runtime, &folder, &identity);
         let (log, state, head, catalog) = match begun {
@@ -126,6 +112,7 @@ impl Store {
             had_no_anchor: false,
             anchor_problem: None,
             damaged_copies: Vec::new(),
+            uses: Uses::default(),
         };
         store.folder.complete_reserve();
         store.write_anchor();
@@ -206,6 +193,7 @@ impl Store {
             had_no_anchor: !known.is_empty() && known.iter().all(|known| *known == AnchorRelation::Nothing),
             anchor_problem: None,
             damaged_copies,
+            uses: Uses::default(),
         };
         if writes {
             store.mend_copies(has_keys, is_whole && is_head_newest, is_log_whole)?;
@@ -291,6 +279,11 @@ impl Store {
     /// soon.
     pub fn damaged_copies(&self) -> &[Error] {
         &self.damaged_copies
+    }
+
+    /// The devices that have compressed and decompressed chunks since the store was opened.
+    pub fn compression_uses(&self) -> Vec<CompressionUse> {
+        self.uses.listed()
     }
 
     /// All objects, sorted by name. The list is authentic.
@@ -385,7 +378,10 @@ impl Store {
         self.expect_writable()?;
         let used: HashSet<u32> = self.catalog.extents().map(|extent| extent.epoch).collect();
         let cost = self.options.passphrase_cost;
-        let identity = self.identity.rotated(&self.runtime, key, cost, |epoch| used.contains(&epoch))?;
+        let identity =
+            self.identity.rotated(&self.runtime, key, cost, magic_for(self.options.compression), |epoch| {
+                used.contains(&epoch)
+            })?;
         let current = self.folder.expect_head(Some(&self.head)).map_err(Failure::from);
         self.settle(current.map_err(|failure| failure.undoing(|| KEY_NOT_CHANGED.to_owned())))?;
         // The copy of the keys is written first: once the rotation counts, nothing is left that the
@@ -413,6 +409,10 @@ impl Store {
 
     pub(crate) fn options(&self) -> &Options {
         &self.options
+    }
+
+    pub(crate) fn uses(&self) -> &Uses {
+        &self.uses
     }
 
     pub(crate) fn identity(&self) -> &Identity {
@@ -543,7 +543,8 @@ impl Store {
     fn reader<'a>(&'a self, object: &Object, extent: &'a Extent) -> Result<ExtentReader<'a>> {
         let secret = object_secret(&self.runtime, &self.identity, extent.epoch, &object.id)?;
         let unknown = || Error::damaged(&self.folder.head_path(), "a root key is missing");
-        ExtentReader::open(&self.runtime, &self.folder, &secret.ok_or_else(unknown)?, extent)
+        let ends = ReaderEnds { runtime: &self.runtime, compress_with: &self.options.compress_with, uses: &self.uses };
+        ExtentReader::open(ends, &self.folder, &secret.ok_or_else(unknown)?, extent)
     }
 
     fn verify_object(&self, object: &Object) -> Result<()> {
@@ -552,19 +553,6 @@ impl Store {
             return Err(Error::damaged(&path, "the Merkle root of an object is not that of its extents"));
         }
         object.extents.iter().try_for_each(|extent| self.reader(object, extent)?.verify())
-    }
-}
-
-impl Entry {
-    pub(crate) fn of(name: &str, object: &Object) -> Entry {
-        Entry {
-            name: name.to_owned(),
-            len: object.len(),
-            stored: object.extents.iter().map(|extent| extent.file_bytes).sum(),
-            modified_s: object.modified_s,
-            extents: object.extents.len(),
-            root: object.root,
-        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Every integration test of the crate that does not need a process of its own, in one program.
 
 mod anchors;
+mod compression;
 mod crash;
 mod damage;
 mod full_disk;

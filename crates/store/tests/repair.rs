@@ -314,7 +314,7 @@ fn a_store_of_another_format_is_refused_as_such() {
     let folder = TempFolder::new("repair-format");
     copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/before-planes"), &folder.0);
     let refused = open(&folder.0).map(|_| ()).unwrap_err();
-    assert!(matches!(&refused, Error::UnknownFormat { expected: '2', got: '1', .. }), "{refused}");
+    assert!(matches!(&refused, Error::UnknownFormat { expected, got: '1', .. } if expected == "2 and 3"), "{refused}");
     assert!(refused.to_string().contains("has format 1"), "{refused}");
 }
 

@@ -111,6 +111,10 @@ pub struct InitArguments {
     /// Accepts a passphrase that is easily guessed, with a warning
     #[arg(long)]
     pub weak_passphrase: bool,
+    /// A format of compression that the store may have besides zstd: deflate, which QuickAssist has,
+    /// or lz4, which GPUs have. Earlier versions cannot open such a store
+    #[arg(long, value_name = "FORMAT", default_value = "zstd", value_parser = ["zstd", "deflate", "lz4"])]
+    pub compression: String,
     /// Prints one JSON object
     #[arg(long)]
     pub json: bool,
@@ -143,9 +147,16 @@ pub struct PutArguments {
     /// file's bytes behind them already
     #[arg(long, value_name = "BYTES", requires = "append")]
     pub at: Option<u64>,
-    /// The compression level, 1 to 19; 0 does not compress
+    /// The format of compression: zstd; deflate, which QuickAssist has; or lz4, which GPUs have.
+    /// Others than zstd need a store that was made or rotated with one
+    #[arg(long, value_name = "FORMAT", default_value = "zstd", value_parser = ["zstd", "deflate", "lz4"])]
+    pub compression: String,
+    /// The compression level, 1 to 19 (deflate: 1 to 12; lz4: 1); 0 does not compress
     #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true)]
     pub level: i32,
+    /// Compresses on this device and no other, such as qat:0
+    #[arg(long, value_name = "DEVICE")]
+    pub device: Option<String>,
     /// Prints one JSON object
     #[arg(long)]
     pub json: bool,
@@ -178,6 +189,9 @@ pub struct StoreGetArguments {
     /// Replaces files that exist already
     #[arg(long)]
     pub overwrite: bool,
+    /// Decompresses on this device and no other, such as cuda:0
+    #[arg(long, value_name = "DEVICE")]
+    pub device: Option<String>,
     /// Prints one JSON object
     #[arg(long)]
     pub json: bool,
@@ -264,6 +278,10 @@ pub struct RotateArguments {
     /// Accepts a passphrase that is easily guessed, with a warning
     #[arg(long)]
     pub weak_passphrase: bool,
+    /// A format of compression that the store may have from now on besides zstd: deflate or lz4.
+    /// Earlier versions cannot open such a store
+    #[arg(long, value_name = "FORMAT", default_value = "zstd", value_parser = ["zstd", "deflate", "lz4"])]
+    pub compression: String,
     /// Prints one JSON object
     #[arg(long)]
     pub json: bool,

@@ -3,6 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use panoply::DeviceId;
+use panoply::store::Compression;
+
 use super::{Format, format};
 use crate::arguments::store::{
     CatArguments, InitArguments, KeyArguments, NewKeyArguments, PlaceArguments, PutArguments, RmArguments,
@@ -90,6 +93,7 @@ pub struct InitOptions {
     pub key: KeySource,
     /// Whether a passphrase that is easily guessed is accepted.
     pub weak_passphrase: bool,
+    pub compression: Compression,
     pub format: Format,
 }
 
@@ -99,6 +103,9 @@ pub struct PutOptions {
     pub key: KeySource,
     pub source: PutSource,
     pub mode: PutMode,
+    pub compression: Compression,
+    /// The only device that compresses.
+    pub device: Option<DeviceId>,
     /// `None` does not compress.
     pub level: Option<i32>,
     pub format: Format,
@@ -132,6 +139,8 @@ pub struct GetOptions {
     pub key: KeySource,
     pub what: ReadSelection,
     pub overwrite: bool,
+    /// The only device that decompresses.
+    pub device: Option<DeviceId>,
     pub format: Format,
 }
 
@@ -197,6 +206,7 @@ pub struct RotateOptions {
     pub new_key: KeySource,
     /// Whether a new passphrase that is easily guessed is accepted.
     pub weak_passphrase: bool,
+    pub compression: Compression,
     pub format: Format,
 }
 
@@ -257,13 +267,14 @@ impl StoreOptions {
 }
 
 fn init(arguments: InitArguments) -> Result<InitOptions, Failure> {
-    let InitArguments { place: where_, key: from, generate, weak_passphrase, json } = arguments;
-    let key = generated(generate, key(from));
-    Ok(InitOptions { place: place(where_)?, key, weak_passphrase, format: format(json) })
+    let InitArguments { place: where_, key: from, generate, weak_passphrase, compression, json } = arguments;
+    let (key, compression) = (generated(generate, key(from)), compression_of(&compression));
+    Ok(InitOptions { place: place(where_)?, key, weak_passphrase, compression, format: format(json) })
 }
 
 fn put(arguments: PutArguments) -> Result<PutOptions, Failure> {
-    let PutArguments { place: where_, files, key: from, name, replace, append, at, level, json } = arguments;
+    let PutArguments { place: where_, files, key: from, name, replace, append, at, compression, level, device, json } =
+        arguments;
     if !(0..=LEVEL_MAX).contains(&level) {
         return Err(Failure::Usage(format!("--level: expected 0 to {LEVEL_MAX}, got {level}")));
     }
@@ -289,11 +300,23 @@ fn put(arguments: PutArguments) -> Result<PutOptions, Failure> {
     if matches!(source, PutSource::Input(_)) {
         key.expect_no_input("the object")?;
     }
-    Ok(PutOptions { place: place(where_)?, key, source, mode, level, format: format(json) })
+    let (compression, device) = (compression_of(&compression), device_of(device)?);
+    Ok(PutOptions { place: place(where_)?, key, source, mode, compression, device, level, format: format(json) })
+}
+
+/// The format of this name. The parser of the command line accepts no other names.
+fn compression_of(name: &str) -> Compression {
+    Compression::ALL.into_iter().find(|known| known.name() == name).unwrap_or_default()
+}
+
+fn device_of(text: Option<String>) -> Result<Option<DeviceId>, Failure> {
+    let wrong = |text: &str| Failure::Usage(format!("--device: expected an id such as qat:0, got {text}"));
+    text.map(|text| text.parse().map_err(|_| wrong(&text))).transpose()
 }
 
 fn get(arguments: StoreGetArguments) -> Result<GetOptions, Failure> {
-    let StoreGetArguments { place: where_, name, key: from, all: _, to, range, overwrite, json } = arguments;
+    let StoreGetArguments { place: where_, name, key: from, all: _, to, range, overwrite, device, json } = arguments;
+    let device = device_of(device)?;
     let range = byte_range(range.as_deref())?;
     let what = match (name, to) {
         (None, Some(to)) if is_stream(&to) => {
@@ -310,7 +333,7 @@ fn get(arguments: StoreGetArguments) -> Result<GetOptions, Failure> {
             ReadSelection::ToFile { name, range, file }
         }
     };
-    Ok(GetOptions { place: place(where_)?, key: key(from), what, overwrite, format: format(json) })
+    Ok(GetOptions { place: place(where_)?, key: key(from), what, overwrite, device, format: format(json) })
 }
 
 fn cat(arguments: CatArguments) -> Result<CatOptions, Failure> {
@@ -319,7 +342,7 @@ fn cat(arguments: CatArguments) -> Result<CatOptions, Failure> {
 }
 
 fn rotate(arguments: RotateArguments) -> Result<RotateOptions, Failure> {
-    let RotateArguments { place: where_, key: from, new_key, generate, weak_passphrase, json } = arguments;
+    let RotateArguments { place: where_, key: from, new_key, generate, weak_passphrase, compression, json } = arguments;
     let NewKeyArguments { new_key_file, new_key_env, new_passphrase_file, new_passphrase } = new_key;
     let to = KeyArguments {
         key_file: new_key_file,
@@ -331,7 +354,8 @@ fn rotate(arguments: RotateArguments) -> Result<RotateOptions, Failure> {
     if key.expect_no_input("it").is_err() {
         new_key.expect_no_input("the present key")?;
     }
-    Ok(RotateOptions { place: place(where_)?, key, new_key, weak_passphrase, format: format(json) })
+    let compression = compression_of(&compression);
+    Ok(RotateOptions { place: place(where_)?, key, new_key, weak_passphrase, compression, format: format(json) })
 }
 
 fn rm(arguments: RmArguments) -> Result<RmOptions, Failure> {

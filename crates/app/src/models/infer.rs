@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use anyhow::Context;
 use panoply::models::{Array, Dimension, Model, Outputs, Port, npy};
-use panoply::onnxruntime::{OnnxRuntimeModel, presence, runs_whole_models};
 use panoply::serve::tasks;
+use panoply::whole_models::{ModelShare, WholeModel, presence, runs_whole_models};
 use panoply::{Absence, RunOptions, Runtime};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -37,6 +37,9 @@ struct InferReport {
     device: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     refused: Option<String>,
+    /// The parts of the other runtime that ran the model.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    shares: Vec<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     infer_ms: Option<f64>,
     /// The devices that ran the model, as reported by the runtime.
@@ -72,14 +75,14 @@ pub fn run(options: &InferOptions, screen: &mut Screen) -> Result<(), Failure> {
     let started = Instant::now();
     let wanted = options.device.map(|device| device_of(device, &runtime)).transpose()?;
     if wanted.is_some_and(runs_whole_models) {
-        return on_onnxruntime(&runtime, options, None, screen);
+        return on_another_runtime(&runtime, options, None, screen);
     }
     let model = match load(&runtime, &options.model) {
         Ok(model) => model,
-        // Panoply refuses this model. ONNX Runtime may run it, if the user has named its library.
+        // Panoply refuses this model. Another runtime may run it, if the user has named its library.
         Err(refused) if options.device.is_none() && refused.error.is_unsupported() => {
             return match presence(&runtime) {
-                Ok(()) => on_onnxruntime(&runtime, options, Some(&refused.error), screen),
+                Ok(()) => on_another_runtime(&runtime, options, Some(&refused.error), screen),
                 Err(absence) => Err(without_another(&absence, refused)),
             };
         }
@@ -132,16 +135,16 @@ fn run_on(model: &Model, options: &InferOptions, findings: &mut InferReport) -> 
     }
 }
 
-/// Combines the reason why the model was refused with the reason why ONNX Runtime is absent.
+/// Combines the reason why the model was refused with the reason why no other runtime is there.
 fn without_another(absence: &Absence, LoadError { path, error }: LoadError) -> Failure {
     let path = path.display();
-    Failure::Run(anyhow::anyhow!("{path}: {error}\nONNX Runtime, which might run it, is not there: {absence}"))
+    Failure::Run(anyhow::anyhow!("{path}: {error}\nno other runtime, which might run it, is there: {absence}"))
 }
 
-/// Runs a model on ONNX Runtime, because the user asked for it or because Panoply refused the
+/// Runs a model on another runtime, because the user asked for it or because Panoply refused the
 /// model. Inputs must be arrays: preparing a picture or a text needs knowledge about the model that
 /// only Panoply's own reader has.
-fn on_onnxruntime(
+fn on_another_runtime(
     runtime: &Runtime,
     options: &InferOptions,
     refused: Option<&panoply::models::Error>,
@@ -149,16 +152,15 @@ fn on_onnxruntime(
 ) -> Result<(), Failure> {
     let ModelInput::Arrays(files) = &options.given else {
         let cause = refused.map_or_else(String::new, |refused| format!("{refused}; "));
-        return Err(Failure::Usage(format!("{cause}on ONNX Runtime models are given arrays: expected --input")));
+        return Err(Failure::Usage(format!("{cause}on another runtime models are given arrays: expected --input")));
     };
     if options.profile {
         return Err(Failure::Usage(
-            "--profile: expected a device of Panoply's own; ONNX Runtime gives no times".to_owned(),
+            "--profile: expected a device of Panoply's own; other runtimes give no times".to_owned(),
         ));
     }
     let started = Instant::now();
-    let model =
-        OnnxRuntimeModel::load_with(runtime, &options.model, &run_options(options)).map_err(anyhow::Error::new)?;
+    let model = WholeModel::load_with(runtime, &options.model, &run_options(options)).map_err(anyhow::Error::new)?;
     let load_ms = ms(started);
     let (arrays, started) = (arrays(files)?, Instant::now());
     let outputs = model.infer(&borrowed(&arrays)).map_err(anyhow::Error::new)?;
@@ -168,14 +170,30 @@ fn on_onnxruntime(
     let devices = device.iter().cloned().collect();
     let refused = refused.map(ToString::to_string);
     let outputs = shown(&outputs);
-    let findings = InferReport { load_ms, infer_ms, device, devices, refused, outputs, ..InferReport::default() };
+    let parts = model.shares().map_err(anyhow::Error::new)?;
+    let shares = parts.iter().map(|share| json!({ "by": share.by, "nodes": share.nodes })).collect();
+    let findings =
+        InferReport { load_ms, infer_ms, device, devices, refused, shares, outputs, ..InferReport::default() };
     match options.format {
         Format::Json => screen.json(&findings),
         Format::Table => {
             let because = findings.refused.as_ref().map_or_else(String::new, |refused| format!(": {refused}"));
-            screen.line(screen.faint(&format!("answered by ONNX Runtime{because}")))?;
+            let by = format!("answered by {}{}{because}", model.device(), split(&parts));
+            screen.line(screen.faint(&by))?;
             print_answer(&findings, screen)
         }
+    }
+}
+
+/// The parts that run a model, if it is split among several.
+fn split(shares: &[ModelShare]) -> String {
+    let told = |share: &ModelShare| match share.nodes {
+        Some(nodes) => format!("{nodes} nodes by {}", share.by),
+        None => share.by.clone(),
+    };
+    match shares.len() {
+        0 | 1 => String::new(),
+        _ => format!(" (split: {})", shares.iter().map(told).collect::<Vec<_>>().join(", ")),
     }
 }
 

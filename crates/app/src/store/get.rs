@@ -13,12 +13,12 @@ use std::time::Instant;
 
 use anyhow::{Context, anyhow};
 use indicatif::ProgressBar;
-use panoply::store::{Entry, Error, Store};
+use panoply::store::{Entry, Error, Options, Store};
 use serde_json::json;
 
 use super::progress::{CountedStream, bar};
 use super::protected::ProtectedPlaces;
-use super::{names, open_to_read, rate_text, start};
+use super::{names, open_to_read, open_to_read_with, rate_text, start, start_with};
 use crate::configuration::Format;
 use crate::configuration::store::{ByteRange, CatOptions, GetOptions, ReadSelection};
 use crate::failure::{Failure, say_on_interrupt};
@@ -37,8 +37,9 @@ const UNSYNCED_MAX: usize = 64;
 
 /// Writes objects to files.
 pub fn run(options: &GetOptions, screen: &mut Screen) -> Result<(), Failure> {
-    let runtime = start()?;
-    let store = open_to_read(&options.place, &options.key, &runtime)?;
+    let (runtime, compress_with) = start_with(options.device)?;
+    let how = Options { compress_with, ..Options::default() };
+    let store = open_to_read_with(&options.place, &options.key, how, &runtime)?;
     let protected = ProtectedPlaces::of(&options.place, &options.key);
     let mut made = BTreeSet::new();
     let jobs = match &options.what {
@@ -62,7 +63,7 @@ pub fn run(options: &GetOptions, screen: &mut Screen) -> Result<(), Failure> {
     synced?;
     let is = if jobs.len() == 1 { "is" } else { "are" };
     screen.note_done(format!("{} {is} written", counted(jobs.len() as u64, "file")));
-    report(options, &jobs, bytes, begun.elapsed().as_secs_f64(), screen)
+    report(options, &store, &jobs, bytes, begun.elapsed().as_secs_f64(), screen)
 }
 
 /// A job for every object, each written below a folder.
@@ -329,6 +330,7 @@ fn to_output(store: &Store, names: &[String], range: ByteRange) -> Result<(), Fa
 
 fn report(
     options: &GetOptions,
+    store: &Store,
     jobs: &[ObjectJob],
     bytes: u64,
     seconds: f64,
@@ -339,7 +341,12 @@ fn report(
             .iter()
             .map(|job| json!({ "name": job.name, "file": path_text(&job.target.path()), "bytes": job.end - job.start }))
             .collect();
-        return screen.json(&json!({ "files": files, "bytes": bytes, "seconds": seconds }));
+        let decompressed_by = super::uses_json(store);
+        return screen
+            .json(&json!({ "files": files, "bytes": bytes, "seconds": seconds, "decompressed_by": decompressed_by }));
+    }
+    if options.device.is_some() {
+        screen.line(screen.faint(&format!("decompressed by {}", super::uses_text(store))))?;
     }
     match jobs {
         [job] => screen.line(format!("{}: {}.", job.target.path().display(), bytes_text(bytes))),

@@ -62,7 +62,13 @@ pub fn run(options: &InitOptions, screen: &mut Screen) -> Result<(), Failure> {
 fn make(options: &InitOptions, known: Option<MasterKey>, runtime: &Runtime) -> Result<Store, (Failure, bool)> {
     let path = &options.place.path;
     let key = known.map_or_else(|| keys::read_new(&options.key, false), Ok).map_err(|failure| (failure, false))?;
-    Store::create(runtime, path, &key, at(&options.place, Options::default())).map_err(|error| {
+    Store::create(
+        runtime,
+        path,
+        &key,
+        at(&options.place, Options { compression: options.compression, ..Options::default() }),
+    )
+    .map_err(|error| {
         let is_others = matches!(error, Error::AlreadyExists { .. } | Error::InUse { .. });
         let is_unclear = !is_others && path.join("HEAD").symlink_metadata().is_ok();
         if let (false, KeySource::Generated(file)) = (is_unclear, &options.key) {

@@ -28,7 +28,10 @@ mod verify;
 use crate::configuration::store::StoreOptions;
 use crate::failure::Failure;
 use crate::screen::Screen;
-use opening::{at, expect_anchor_apart, open, open_to_read, rate_text, start, warn_of_anchor};
+use opening::{
+    at, expect_anchor_apart, open, open_to_read, open_to_read_with, rate_text, start, start_with, uses_json, uses_text,
+    warn_of_anchor,
+};
 use places::{is_same_file, is_within, state_path};
 
 /// Runs a command.

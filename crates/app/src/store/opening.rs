@@ -1,18 +1,43 @@
 //! Opens stores, and warns of their problems.
 
-use panoply::store::{Error, Options, Store};
-use panoply::{Api, Runtime, Settings};
+use panoply::store::{CompressionUse, Error, Options, Store};
+use panoply::{Api, DeviceId, RunOptions, Runtime, Settings};
+use serde_json::{Value, json};
 
 use super::keys;
 use super::places::{BY_ID, is_same_file, is_within, state_file, state_folder};
 use crate::configuration::store::{AnchorPlace, KeySource, StorePlace};
 use crate::failure::{Failure, warn};
 use crate::partial::is_same_place;
+use crate::vectors::device_of;
 
 /// A runtime with the CPU only: the data comes from the host's disk and goes back there.
 pub(super) fn start() -> Result<Runtime, Failure> {
     let settings = Settings::load().map_err(anyhow::Error::new)?;
     Ok(settings.builder().only([Api::CPU]).build()?)
+}
+
+/// A runtime with the CPU, and with the API of the device that compresses, if the user names one.
+/// The options require that device.
+pub(super) fn start_with(device: Option<DeviceId>) -> Result<(Runtime, RunOptions), Failure> {
+    let Some(device) = device else { return Ok((start()?, RunOptions::default())) };
+    let settings = Settings::load().map_err(anyhow::Error::new)?;
+    let runtime = settings.builder().only([Api::CPU, device.api]).build()?;
+    device_of(device, &runtime)?;
+    Ok((runtime, RunOptions::require(device)))
+}
+
+/// The devices that compressed or decompressed, as JSON.
+pub(super) fn uses_json(store: &Store) -> Vec<Value> {
+    let row = |CompressionUse { device, compressed, decompressed, fallbacks }| json!({ "device": device.to_string(), "compressed": compressed, "decompressed": decompressed, "fallbacks": fallbacks });
+    store.compression_uses().into_iter().map(row).collect()
+}
+
+/// The devices that compressed or decompressed, as text.
+pub(super) fn uses_text(store: &Store) -> String {
+    let uses = store.compression_uses();
+    let devices: Vec<String> = uses.iter().map(|used| used.device.to_string()).collect();
+    if devices.is_empty() { "none".to_owned() } else { devices.join(", ") }
 }
 
 /// Opens a store for writing.
@@ -27,8 +52,18 @@ pub(super) fn open(place: &StorePlace, key: &KeySource, options: Options, runtim
 
 /// Opens a store read-only, shared with other readers.
 pub(super) fn open_to_read(place: &StorePlace, key: &KeySource, runtime: &Runtime) -> Result<Store, Failure> {
+    open_to_read_with(place, key, Options::default(), runtime)
+}
+
+/// Like [`open_to_read`], with options.
+pub(super) fn open_to_read_with(
+    place: &StorePlace,
+    key: &KeySource,
+    options: Options,
+    runtime: &Runtime,
+) -> Result<Store, Failure> {
     expect_anchor_apart(place, key)?;
-    let store = Store::open_read_only(runtime, &place.path, &keys::read(key)?, at(place, Options::default()))?;
+    let store = Store::open_read_only(runtime, &place.path, &keys::read(key)?, at(place, options))?;
     warn_of_anchor(&store);
     warn_of_new_anchor(&store);
     warn_of_damage(&store);

@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::progress::bar;
 use super::sources::{LeftOut, ObjectSource, sources};
-use super::{append, commit, open, rate_text, start, warn_of_anchor};
+use super::{append, commit, open, rate_text, start_with, warn_of_anchor};
 use crate::configuration::Format;
 use crate::configuration::store::{PutMode, PutOptions};
 use crate::failure::{Failure, say_on_interrupt};
@@ -52,9 +52,10 @@ pub fn run(options: &PutOptions, screen: &mut Screen) -> Result<(), Failure> {
         let got = counted(sources.len() as u64, "file");
         return Err(Failure::Usage(format!("--at: expected one file, got {got}")));
     }
-    let runtime = start()?;
-    let level = options.level;
-    let mut store = open(&options.place, &options.key, Options { level, ..Options::default() }, &runtime)?;
+    let (runtime, compress_with) = start_with(options.device)?;
+    let (level, compression) = (options.level, options.compression);
+    let how = Options { level, compression, compress_with, ..Options::default() };
+    let mut store = open(&options.place, &options.key, how, &runtime)?;
     let stored: Arc<Gate<CommittedObjects>> = Arc::default();
     announce(&stored);
     let bytes = sources.iter().map(|source| source.bytes).sum::<Option<u64>>();
@@ -81,7 +82,8 @@ pub fn run(options: &PutOptions, screen: &mut Screen) -> Result<(), Failure> {
     let entries = outcome.map_err(|failure| with_progress(failure, stored.pass().objects))?;
     screen.note_done(stored.pass().text());
     warn_of_anchor(&store);
-    report(&store, &Put { entries, ..Put::new(left_out, start) }, options.format, screen)
+    let is_device_named = options.device.is_some();
+    report(&store, &Put { entries, is_device_named, ..Put::new(left_out, start) }, options.format, screen)
 }
 
 /// The object that already has the source at its end, for an append at a given position.
@@ -204,16 +206,19 @@ struct Put {
     already_there: Vec<Entry>,
     left_out: LeftOut,
     seconds: f64,
+    /// Whether the user named the device that compresses.
+    is_device_named: bool,
 }
 
 impl Put {
     fn new(left_out: LeftOut, start: Instant) -> Put {
-        Put { entries: Vec::new(), already_there: Vec::new(), left_out, seconds: start.elapsed().as_secs_f64() }
+        let seconds = start.elapsed().as_secs_f64();
+        Put { entries: Vec::new(), already_there: Vec::new(), left_out, seconds, is_device_named: false }
     }
 }
 
 fn report(store: &Store, put: &Put, format: Format, screen: &mut Screen) -> Result<(), Failure> {
-    let Put { entries, already_there, left_out, seconds } = put;
+    let Put { entries, already_there, left_out, seconds, .. } = put;
     let (bytes, files) = (entries.iter().map(|entry| entry.len).sum(), entries.iter().map(|entry| entry.stored).sum());
     if format == Format::Json {
         let listed = |entries: &[Entry]| entries.iter().map(super::ls::entry_json).collect::<Vec<_>>();
@@ -226,10 +231,14 @@ fn report(store: &Store, put: &Put, format: Format, screen: &mut Screen) -> Resu
             "stored": files,
             "seconds": seconds,
             "generation": store.generation(),
+            "compressed_by": super::uses_json(store),
         }));
     }
     if let [entry] = &already_there[..] {
         return screen.line(format!("Already there: {} has {}.", visible(&entry.name), bytes_text(entry.len)));
+    }
+    if put.is_device_named {
+        screen.line(screen.faint(&format!("compressed by {}", super::uses_text(store))))?;
     }
     screen.line(format!(
         "{} stored: {} in {}, {}.",

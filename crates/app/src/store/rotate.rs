@@ -20,7 +20,8 @@ const WORDS: Words = Words {
 /// Locks the store with another key.
 pub fn run(options: &RotateOptions, screen: &mut Screen) -> Result<(), Failure> {
     let runtime = start()?;
-    let mut store = open(&options.place, &options.key, Options::default(), &runtime)?;
+    let how = Options { compression: options.compression, ..Options::default() };
+    let mut store = open(&options.place, &options.key, how, &runtime)?;
     // Announced before a key file is made.
     let rotation = Commit::announced(WORDS);
     let new_key = keys::read_new(&options.new_key, options.weak_passphrase)?;

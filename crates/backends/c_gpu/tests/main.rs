@@ -10,4 +10,5 @@ mod kernel;
 mod layouts;
 mod peers;
 mod resident;
+mod store;
 mod vectors;

@@ -1,86 +1,63 @@
-//! The engine. ONNX Runtime computes on the calling thread and on threads of its own, so ops finish
-//! inside `submit`.
+//! Loads and runs models for the shared engine, and says whose fault an error is.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use panoply_core::{
-    DeviceInfo, Engine, Error, FinishedOp, Health, Item, MemoryStats, ObjectTable, Op, Part, Result, Support, Value,
-};
+use panoply_core::{DeviceId, Error, Result};
+use panoply_whole_model::{ModelArray, ModelLibrary, ModelOutputs, ModelShare, ModelSource};
 
-use crate::library::{Library, OnnxRuntimeError, Session};
-use crate::ops::{LoadModel, RunModel, packed};
+use crate::library::{Library, OnnxRuntimeError};
+use crate::provider::Provider;
+use crate::session::Session;
 
-/// The kind of model objects, for messages.
-const MODEL: &str = "model";
-
-pub(crate) struct OnnxRuntimeEngine {
-    info: DeviceInfo,
-    library: Arc<Library>,
-    threads: usize,
-    models: ObjectTable<Session>,
-    done: Vec<FinishedOp>,
+/// One provider of the library, on an opened device.
+pub(crate) struct OpenProvider {
+    pub(crate) device: DeviceId,
+    pub(crate) library: Arc<Library>,
+    pub(crate) provider: Provider,
+    pub(crate) threads: usize,
 }
 
-impl OnnxRuntimeEngine {
-    pub(crate) fn new(info: DeviceInfo, library: Arc<Library>, threads: usize) -> OnnxRuntimeEngine {
-        let models = ObjectTable::new(info.id);
-        OnnxRuntimeEngine { info, library, threads, models, done: Vec::new() }
-    }
-
-    fn answer(&mut self, op: &Op) -> Result<Value> {
-        let Op::Extension(extension) = op else { return Err(Support::unknown(op).refusal(op)) };
-        if let Some(LoadModel { source }) = extension.downcast_ref() {
-            let session = Session::new(&self.library, source, self.threads).map_err(refused("load_model"))?;
-            // The op is stored with the model, so that a lost device can load the model again.
-            return Ok(Value::Object(self.models.insert(MODEL, session, Some(op))?));
+impl OpenProvider {
+    /// Converts an error of ONNX Runtime. A wrong model or input is the caller's fault, and on the
+    /// processor's cores every error is. Everything else that fails on another provider is a fault
+    /// of the device, so that the op may go on elsewhere.
+    fn fault(&self, op: &'static str) -> impl Fn(OnnxRuntimeError) -> Error {
+        let (device, is_cpu, provider) = (self.device, self.provider.is_cpu(), self.provider.name());
+        move |error| {
+            let reason = format!("ONNX Runtime says: {error}");
+            match is_cpu || error.is_callers() {
+                true => Error::Unsupported { op, reason },
+                false => Error::DeviceFault { device, reason: format!("provider {provider}: {reason}") },
+            }
         }
-        let Some(RunModel { model, inputs }) = extension.downcast_ref() else {
-            return Err(Support::unknown(op).refusal(op));
-        };
-        let session = self.models.get_mut(model)?;
-        let known: Vec<&str> = session.inputs().collect();
-        if let Some((name, _)) = inputs.iter().find(|(name, _)| !known.contains(&name.as_str())) {
-            let expected = known.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(" or ");
-            return Err(Error::invalid("an input of a model", expected, format!("{name:?}")));
-        }
-        let outputs = session.run(inputs).map_err(refused("run_model"))?;
-        let parts: Vec<Part> = outputs.into_iter().flat_map(packed).collect();
-        Ok(Value::List(parts))
     }
 }
 
-/// Converts an error of ONNX Runtime about a model or its inputs. Callers must fix these errors,
-/// and the device is not at fault.
-fn refused(op: &'static str) -> impl Fn(OnnxRuntimeError) -> Error {
-    move |OnnxRuntimeError(reason)| Error::Unsupported { op, reason: format!("ONNX Runtime says: {reason}") }
-}
+impl ModelLibrary for OpenProvider {
+    type Model = Session;
 
-impl Engine for OnnxRuntimeEngine {
-    fn info(&self) -> &DeviceInfo {
-        &self.info
-    }
-
-    fn submit(&mut self, batch: &mut Vec<Item>) {
-        self.models.collect();
-        for item in batch.drain(..) {
-            let result = self.answer(&item.op);
-            self.done.push(FinishedOp::alone(item, result));
+    fn load(&mut self, source: &ModelSource) -> Result<Session> {
+        let session = Session::new(&self.library, &self.provider, source, self.threads);
+        let session = session.map_err(self.fault("load_model"))?;
+        let is_own = |share: &ModelShare| share.by == self.provider.full_name();
+        if !session.shares().is_empty() && !session.shares().iter().any(is_own) {
+            // ONNX Runtime would run the whole model on the processor, and say nothing.
+            let name = self.provider.name();
+            let reason = format!("provider {name}: it takes none of the model's nodes");
+            return Err(Error::DeviceFault { device: self.device, reason });
         }
+        Ok(session)
     }
 
-    fn poll(&mut self, finished: &mut Vec<FinishedOp>, _wait_max: Duration) -> usize {
-        self.models.collect();
-        finished.append(&mut self.done);
-        0
+    fn inputs<'m>(&self, model: &'m Session) -> &'m [String] {
+        model.inputs()
     }
 
-    fn memory(&mut self) -> MemoryStats {
-        MemoryStats::default()
+    fn run(&mut self, model: &mut Session, inputs: &[(String, ModelArray)]) -> Result<ModelOutputs> {
+        model.run(inputs).map_err(self.fault("run_model"))
     }
 
-    fn health(&mut self) -> Health {
-        self.models.collect();
-        Health::default()
+    fn shares<'m>(&self, model: &'m Session) -> &'m [ModelShare] {
+        model.shares()
     }
 }

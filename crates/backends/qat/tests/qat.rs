@@ -12,9 +12,11 @@ use libloading::Library;
 use panoply_conformance::{cases, check_backend, run_one, vectors, wrong_domains};
 use panoply_core::op::crypto::*;
 use panoply_core::*;
+use panoply_cpu::CpuBackend;
 use panoply_qat::pci::endpoints;
 use panoply_qat::{Places, QatBackend};
-use panoply_runtime::Runtime;
+use panoply_runtime::{RunOptions, Runtime};
+use panoply_store::{Compression, MasterKey, Options, Store};
 
 /// The numbers of the test library's faults.
 const NO_START: c_int = 1;
@@ -577,4 +579,36 @@ fn threads_that_qatzip_does_not_return_from_are_bounded() {
     bench.fault(0);
     expect_nothing_left(&bench);
     run_one(&mut *bench.open(), Compress::new(Format::Zlib, text(200)).into_op().unwrap()).unwrap();
+}
+
+#[test]
+fn a_store_compresses_here_where_it_is_asked_for() {
+    let bench = Bench::new("store");
+    let cpu = || Runtime::builder().backend(Arc::new(CpuBackend::new()));
+    let both = Arc::new(cpu().backend(Arc::new(bench.backend())).build().unwrap());
+    let device = both.devices().find(|info| info.id.api == Api::QAT).unwrap().id;
+    let (folder, key) = (bench.folder.join("store"), || MasterKey::from_bytes(vec![9; 32]).unwrap());
+    let wish =
+        Options { compression: Compression::Deflate, compress_with: RunOptions::require(device), ..Options::default() };
+    let content: Vec<u8> = (0..900_000_u32).map(|at| b"the words of a store "[(at + at / 500) as usize % 21]).collect();
+    let mut store = Store::create(Arc::clone(&both), &folder, &key(), wish).unwrap();
+    let entry = store.put("words", &mut &content[..], false).unwrap();
+    assert!(entry.stored < entry.len / 2, "{entry:?}");
+    let mut whole = Vec::new();
+    store.read("words", &mut whole).unwrap();
+    assert!(whole == content);
+    let uses = store.compression_uses();
+    assert!(uses.len() == 1 && uses[0].device == device, "{uses:?}");
+    assert!(uses[0].compressed > 0 && uses[0].decompressed > 0 && uses[0].fallbacks == 0, "{uses:?}");
+    // A failing device fails the put, which it is required for; the store stays as it was.
+    bench.fault(REQUEST_FAILS);
+    assert!(store.put("more", &mut &content[..], false).is_err());
+    bench.fault(0);
+    assert_eq!(store.entries().count(), 1);
+    drop((store, both));
+    // Without the hardware it is readable as well.
+    let store = Store::open_read_only(cpu().build().unwrap(), &folder, &key(), Options::default()).unwrap();
+    let mut whole = Vec::new();
+    store.read("words", &mut whole).unwrap();
+    assert!(whole == content && store.compression_uses()[0].device.to_string() == "cpu:0");
 }

@@ -11,12 +11,12 @@ use panoply_runtime::{FallbackPolicy, Verify};
 use toml::Value;
 
 use super::Settings;
-use crate::compiled::api_named;
+use crate::compiled::{ONNX_RUNTIME_PROVIDERS, api_named, onnxruntime_with};
 use crate::selection::{Pick, Power};
 use crate::spelling::nearest;
 
 pub(super) const SECTIONS: &[&str] =
-    &["devices", "placement", "limits", "routing", "batching", "health", "crypto", "pools"];
+    &["devices", "placement", "limits", "routing", "batching", "health", "crypto", "pools", "onnxruntime"];
 
 /// One key. `set` returns `None` for a value that it does not accept.
 pub(super) struct SettingKey {
@@ -50,7 +50,7 @@ macro_rules! key {
 
 pub(super) const KEYS: &[SettingKey] = &[
     key!("crypto", "provider", "\"fastest\" or \"aws-lc\"", provider => open.crypto_provider),
-    key!("devices", "only", "a list of APIs, such as [\"cpu\", \"cuda\"] (of cpu, cuda, rocm, vulkan, wgpu, opencl, pjrt, fpga, onnxruntime, qat, af_alg)", apis => only),
+    key!("devices", "only", "a list of APIs, such as [\"cpu\", \"cuda\"] (of cpu, cuda, rocm, vulkan, wgpu, opencl, pjrt, fpga, onnxruntime, openvino, qat, af_alg)", apis => only),
     key!("devices", "leave_out", "a list of devices, such as [\"cuda:1\"]", devices => leave_out),
     key!("devices", "pick", "a list of devices or parts of names, such as [\"wgpu:0\", \"radeon\"]", picks => selection.pick),
     key!("devices", "power", "\"high\" or \"low\"", power => selection.power),
@@ -61,6 +61,7 @@ pub(super) const KEYS: &[SettingKey] = &[
     key!("placement", "realtime", "a priority from 1 to 99", realtime => placement.wishes.realtime),
     key!("placement", "isolated", "true or false", flag => placement.wishes.isolated),
     key!("placement", "interrupts", "true or false", flag => placement.interrupts),
+    key!("onnxruntime", "providers", ONNX_RUNTIME_PROVIDERS, providers => onnxruntime_providers),
     key!("limits", "queue_depth_max", COUNT, count => limits.queue_depth_max),
     key!("limits", "batch_max", COUNT, count => limits.batch_max),
     key!("limits", "in_flight_max", COUNT, count => limits.in_flight_max),
@@ -172,6 +173,12 @@ pub(super) fn devices(value: &Value) -> Option<Vec<DeviceId>> {
 
 fn picks(value: &Value) -> Option<Vec<Pick>> {
     value.as_array()?.iter().map(|name| name.as_str().filter(|name| !name.is_empty()).map(Pick::new)).collect()
+}
+
+fn providers(value: &Value) -> Option<Option<Vec<String>>> {
+    let texts = value.as_array()?.iter().map(text).collect::<Option<Vec<String>>>()?;
+    onnxruntime_with(&texts).ok()?;
+    Some(Some(texts))
 }
 
 fn provider(value: &Value) -> Option<CryptoProvider> {

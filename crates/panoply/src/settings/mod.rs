@@ -56,6 +56,9 @@
 //!
 //! [crypto]
 //! provider = "aws-lc"            # ciphers, hashes and signatures in AWS-LC alone; fastest is the default
+//!
+//! [onnxruntime]
+//! providers = ["cpu", "cuda"]    # execution providers of the library that PANOPLY_ONNXRUNTIME names
 //! ```
 
 use std::collections::BTreeMap;
@@ -95,6 +98,8 @@ pub struct Settings {
     pub selection: Selection,
     /// How devices are opened.
     pub open: OpenOptions,
+    /// The execution providers of ONNX Runtime; `None` means the processor's cores.
+    pub onnxruntime_providers: Option<Vec<String>>,
     /// The bounds of every device worker.
     pub limits: WorkerLimits,
     /// When a device counts as hot, full or faulty.
@@ -182,6 +187,7 @@ impl Default for Settings {
             leave_out: Vec::new(),
             selection: Selection::default(),
             open: OpenOptions::default(),
+            onnxruntime_providers: None,
             limits: WorkerLimits::default(),
             health: HealthRules::default(),
             fallback: FallbackPolicy::default(),
@@ -287,6 +293,9 @@ impl Settings {
         }
         for (card, file) in &self.bitstreams {
             builder = builder.bitstream(card, file);
+        }
+        if let Some(providers) = &self.onnxruntime_providers {
+            builder = builder.onnxruntime_providers(providers.iter().cloned());
         }
         if let Some(apis) = &self.only {
             builder = builder.only(apis);
@@ -565,7 +574,7 @@ mod tests {
             ("[routing]\nfallback = \"maybe\"\n", "\"none\", \"alternate\", \"cpu\" or \"retry:N\""),
             (
                 "[devices]\nonly = [\"gpu9\"]\n",
-                "a list of APIs, such as [\"cpu\", \"cuda\"] (of cpu, cuda, rocm, vulkan, wgpu, opencl, pjrt, fpga, onnxruntime, qat, af_alg)",
+                "a list of APIs, such as [\"cpu\", \"cuda\"] (of cpu, cuda, rocm, vulkan, wgpu, opencl, pjrt, fpga, onnxruntime, openvino, qat, af_alg)",
             ),
             (
                 "[batching]\nstrategy = \"fast\"\n",
@@ -573,6 +582,8 @@ mod tests {
             ),
             ("[devices]\npower = \"much\"\n", "\"high\" or \"low\""),
             ("[health]\nhot_celsius = true\n", "a number"),
+            ("[onnxruntime]\nproviders = [\"gpu\"]\n", crate::compiled::ONNX_RUNTIME_PROVIDERS),
+            ("[onnxruntime]\nproviders = [\"cuda\", \"cuda\"]\n", crate::compiled::ONNX_RUNTIME_PROVIDERS),
         ] {
             match parse(text).unwrap_err() {
                 SettingsError::BadValue { expected: said, .. } => assert_eq!(said, expected, "{text}"),

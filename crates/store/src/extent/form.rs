@@ -1,9 +1,11 @@
-//! How a chunk is stored: plain, as a Zstandard frame, or as the frame of its bytes in planes.
+//! How a chunk is stored: plain, compressed, or compressed with its bytes in planes.
 //!
 //! In arrays of numbers, bytes that are nearly constant (signs and exponents) stand between bytes
 //! that are nearly random, so hardly anything repeats. Planes put the first bytes of all numbers
 //! first, then all second bytes and so on: the constant bytes are then adjacent and compress well,
 //! and the random ones cost no search.
+
+use crate::options::Compression;
 
 /// Shorter chunks are not sampled.
 const SAMPLED_BYTES_MIN: usize = 16 << 10;
@@ -24,8 +26,8 @@ const SEEN: usize = 4096;
 pub(crate) enum Form {
     /// As it is.
     Plain,
-    /// As a Zstandard frame of its planes.
-    Packed(Width),
+    /// Its planes, compressed.
+    Packed(Compression, Width),
 }
 
 /// Bytes of a number, which is the number of planes; one if the bytes are not reordered.
@@ -40,12 +42,22 @@ pub(crate) enum Width {
 impl Form {
     const PACKED: u32 = 1 << 31;
     const WIDTH_SHIFT: u32 = 29;
+    /// Zero is Zstandard, as before other formats were known.
+    const COMPRESSION_SHIFT: u32 = 27;
 
     /// The authenticated number of the form: 0 for a plain chunk, else an odd number.
     pub(crate) fn number(self) -> u8 {
         match self {
             Form::Plain => 0,
-            Form::Packed(width) => 1 | (width as u8) << 1,
+            Form::Packed(compression, width) => 1 | (width as u8) << 1 | (compression as u8) << 3,
+        }
+    }
+
+    /// The format of compression; `None` for a plain chunk.
+    pub(crate) fn compression(self) -> Option<Compression> {
+        match self {
+            Form::Plain => None,
+            Form::Packed(compression, _) => Some(compression),
         }
     }
 
@@ -53,18 +65,22 @@ impl Form {
     pub(crate) fn word(self, stored: u32) -> u32 {
         match self {
             Form::Plain => stored,
-            Form::Packed(width) => stored | Form::PACKED | (width as u32) << Form::WIDTH_SHIFT,
+            Form::Packed(compression, width) => {
+                let form = (width as u32) << Form::WIDTH_SHIFT | (compression as u32) << Form::COMPRESSION_SHIFT;
+                stored | Form::PACKED | form
+            }
         }
     }
 
     /// Unpacks the form and the stored bytes from a word. `None` for an unknown form.
     pub(crate) fn of_word(word: u32) -> Option<(Form, u32)> {
-        let stored = word & !(Form::PACKED | 3 << Form::WIDTH_SHIFT);
+        let stored = word & ((1 << Form::COMPRESSION_SHIFT) - 1);
+        let compression = Compression::ALL.get((word >> Form::COMPRESSION_SHIFT & 3) as usize).copied()?;
         let width = [Width::One, Width::Two, Width::Four, Width::Eight][(word >> Form::WIDTH_SHIFT & 3) as usize];
-        match (word & Form::PACKED != 0, width) {
-            (true, width) => Some((Form::Packed(width), stored)),
-            (false, Width::One) => Some((Form::Plain, stored)),
-            (false, _) => None,
+        match (word & Form::PACKED != 0, compression, width) {
+            (true, compression, width) => Some((Form::Packed(compression, width), stored)),
+            (false, Compression::Zstd, Width::One) => Some((Form::Plain, stored)),
+            (false, ..) => None,
         }
     }
 }
@@ -290,14 +306,17 @@ mod tests {
     #[test]
     fn words_say_the_form() {
         for stored in [16, 17, (1 << 24) + 16] {
-            for form in [Form::Plain].into_iter().chain(WIDTHS.map(Form::Packed)) {
+            let packed = |compression| WIDTHS.map(|width| Form::Packed(compression, width));
+            for form in [Form::Plain].into_iter().chain(Compression::ALL.into_iter().flat_map(packed)) {
                 assert_eq!(Form::of_word(form.word(stored)), Some((form, stored)));
             }
         }
-        // These words are unchanged from before planes existed.
-        assert_eq!((Form::Plain.word(20), Form::Packed(Width::One).word(20)), (20, 20 | 1 << 31));
-        assert_eq!((Form::Plain.number(), Form::Packed(Width::One).number()), (0, 1));
-        for strange in [1 << 29, 2 << 29 | 20, 3 << 29 | 16] {
+        // These words are unchanged from before planes and other formats existed.
+        let frame = Form::Packed(Compression::Zstd, Width::One);
+        assert_eq!((Form::Plain.word(20), frame.word(20)), (20, 20 | 1 << 31));
+        assert_eq!((Form::Plain.number(), frame.number()), (0, 1));
+        assert_eq!(Form::Packed(Compression::Lz4, Width::Four).number(), 1 | 2 << 1 | 2 << 3);
+        for strange in [1 << 29, 2 << 29 | 20, 3 << 29 | 16, 1 << 27 | 20, 1 << 31 | 3 << 27 | 20] {
             assert_eq!(Form::of_word(strange), None);
         }
     }

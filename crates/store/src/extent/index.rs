@@ -99,6 +99,12 @@ fn decode(bytes: &[u8], chunk_bytes: u32, chunks: u64) -> Option<Index> {
         fits.then_some(ChunkEntry { stored, form, digest })
     };
     let chunks = (0..chunks).map(&mut entry).collect::<Option<Vec<_>>>()?;
+    // An extent is written with one format of compression.
+    let mut formats = chunks.iter().filter_map(|chunk| chunk.form.compression());
+    let first = formats.next();
+    if formats.any(|format| Some(format) != first) {
+        return None;
+    }
     fields.end().map(|()| Index { len, is_last, chunks })
 }
 

@@ -13,8 +13,8 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use panoply_core::Bytes;
-use panoply_core::op::crypto::{Decompress, Format, Hash, HashAlgorithm, Key, Messages, Open};
-use panoply_runtime::{Pending, Runtime};
+use panoply_core::op::crypto::{Decompress, Hash, HashAlgorithm, Key, Messages, Open};
+use panoply_runtime::{Pending, PendingOutcome, RunOptions, Runtime};
 
 use super::form::{Form, Width};
 use super::index::{self, COUNT_BYTES, ChunkEntry, index_bytes};
@@ -25,6 +25,7 @@ use crate::error::{Error, Result};
 use crate::files::{Access, open_file, read_at};
 use crate::folder::Folder;
 use crate::merkle::{self, digests};
+use crate::uses::{Direction, Uses};
 
 /// Maximal number of batches that are being opened, and that are being decompressed, at the same
 /// time.
@@ -34,8 +35,17 @@ const UNPACKING_MAX: usize = 1;
 /// Receives the bytes of an object, piece by piece, in order.
 pub(crate) type Take<'a> = &'a mut dyn FnMut(&[u8]) -> Result<()>;
 
+/// What a reader works with.
+#[derive(Clone, Copy)]
+pub(crate) struct ReaderEnds<'a> {
+    pub(crate) runtime: &'a Runtime,
+    pub(crate) compress_with: &'a RunOptions,
+    pub(crate) uses: &'a Uses,
+}
+
 /// An extent with its index.
 pub(crate) struct ExtentReader<'a> {
+    ends: ReaderEnds<'a>,
     runtime: &'a Runtime,
     extent: &'a Extent,
     path: PathBuf,
@@ -56,17 +66,18 @@ struct Opening {
 struct Unpacking {
     first: usize,
     opened: Vec<Bytes>,
-    unpacked: Option<Pending<Messages>>,
+    unpacked: Option<PendingOutcome<Messages>>,
 }
 
 impl<'a> ExtentReader<'a> {
     /// Opens the file, reads its index, and compares its Merkle root with the catalog's.
     pub(crate) fn open(
-        runtime: &'a Runtime,
+        ends: ReaderEnds<'a>,
         folder: &Folder,
         object_secret: &Key,
         extent: &'a Extent,
     ) -> Result<ExtentReader<'a>> {
+        let runtime = ends.runtime;
         let path = folder.extent_path(&extent.id);
         let damaged = |reason| Error::damaged(&path, reason);
         let mut file = open_file(&path, Access::Read)?;
@@ -96,7 +107,7 @@ impl<'a> ExtentReader<'a> {
         if merkle::extent_root(runtime, extent, &chunks)? != extent.root {
             return Err(damaged("its Merkle root is not the catalog's"));
         }
-        Ok(ExtentReader { runtime, extent, path, file, key, chunks, starts })
+        Ok(ExtentReader { ends, runtime, extent, path, file, key, chunks, starts })
     }
 
     /// Reads and authenticates everything without handing it out.
@@ -160,9 +171,12 @@ impl<'a> ExtentReader<'a> {
         let packed =
             opened.iter().zip(known).filter(|(_, chunk)| chunk.form != Form::Plain).map(|(bytes, _)| bytes.clone());
         let packed: Vec<Bytes> = packed.collect();
-        let unpacked = (!packed.is_empty()).then(|| {
+        // The index has one format.
+        let format = known.iter().find_map(|chunk| chunk.form.compression());
+        let unpacked = format.map(|format| {
             let limit = self.extent.chunk_bytes as usize;
-            self.runtime.run(Decompress::new(Format::Zstd, packed).limit(limit))
+            let op = Decompress::new(format.format(), packed).limit(limit);
+            self.runtime.run_with(op, self.ends.compress_with.clone().to_host()).with_report()
         });
         Ok(Unpacking { first, opened, unpacked })
     }
@@ -171,13 +185,15 @@ impl<'a> ExtentReader<'a> {
     fn hand_out(&self, unpacking: Unpacking, range: &Range<u64>, take: Take<'_>) -> Result<()> {
         let Unpacking { first, opened, unpacked } = unpacking;
         let unfit = || self.damaged("a chunk does not decompress to its length");
-        let unpacked = unpacked.map(|unpacked| judged(unpacked.wait(), unfit)).transpose()?;
+        let wait = |unpacked: PendingOutcome<Messages>| judged(unpacked.wait(), unfit);
+        let unpacked = unpacked.map(wait).transpose()?;
+        let unpacked = unpacked.map(|outcome| self.ends.uses.count(Direction::Decompress, outcome));
         let mut unpacked = unpacked.map_or(Ok(Vec::new()), Messages::into_list)?.into_iter();
         let mut whole: Vec<Bytes> = Vec::with_capacity(opened.len());
         for (number, bytes) in (first..).zip(opened) {
             let chunk = match self.chunks[number].form {
                 Form::Plain => bytes,
-                Form::Packed(_) => unpacked.next().ok_or_else(unfit)?,
+                Form::Packed(..) => unpacked.next().ok_or_else(unfit)?,
             };
             if chunk.len() != self.extent.chunk_len(number as u64) {
                 return Err(unfit());
@@ -190,8 +206,8 @@ impl<'a> ExtentReader<'a> {
             let start = range.start.saturating_sub(at).min(chunk.len() as u64) as usize;
             let end = range.end.saturating_sub(at).min(chunk.len() as u64) as usize;
             let bytes = match self.chunks[number].form {
-                Form::Plain | Form::Packed(Width::One) => chunk.as_slice()?,
-                Form::Packed(width) => {
+                Form::Plain | Form::Packed(_, Width::One) => chunk.as_slice()?,
+                Form::Packed(_, width) => {
                     joined.resize(chunk.len(), 0);
                     width.join(chunk.as_slice()?, &mut joined);
                     &joined[..]

@@ -12,9 +12,9 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 use panoply_core::Bytes;
-use panoply_core::op::crypto::{Compress, Format, Hash, HashAlgorithm, Key, Messages, Seal, SealedMessages};
+use panoply_core::op::crypto::{Compress, Hash, HashAlgorithm, Key, Messages, Seal, SealedMessages};
 use panoply_core::process::Process;
-use panoply_runtime::{Pending, Runtime};
+use panoply_runtime::{Pending, PendingOutcome, RunOptions, Runtime};
 
 use super::buffers::Buffers;
 use super::form::{Form, Width};
@@ -26,7 +26,9 @@ use crate::error::{Error, Result};
 use crate::files::{Access, open_file};
 use crate::folder::Folder;
 use crate::merkle::{self, digests};
+use crate::options::Compression;
 use crate::randomness::random;
+use crate::uses::{Direction, Uses};
 
 /// Maximal number of batches that are being compressed, and that are being sealed or hashed, at the
 /// same time.
@@ -41,8 +43,11 @@ pub(crate) struct Setting<'a> {
     pub(crate) folder: &'a Folder,
     pub(crate) chunk_bytes: usize,
     pub(crate) extent_bytes_max: u64,
+    pub(crate) compression: Compression,
     /// Compression level; `None` means no compression.
     pub(crate) level: Option<i32>,
+    pub(crate) compress_with: &'a RunOptions,
+    pub(crate) uses: &'a Uses,
     pub(crate) epoch: u32,
     /// The root key of the epoch.
     pub(crate) root: &'a Key,
@@ -171,7 +176,7 @@ struct Packing {
 /// Chunks that are being compressed, each in planes of a width.
 struct CompressionTrial {
     widths: Vec<Width>,
-    packed: Pending<Messages>,
+    packed: PendingOutcome<Messages>,
 }
 
 /// Chunks that are being sealed, each with its form.
@@ -225,8 +230,11 @@ impl<'a> ExtentPipeline<'a> {
                 }
             });
         }
-        let packed = self.setting.runtime.run(Compress::new(Format::Zstd, planes).level(level));
-        Ok(CompressionTrial { widths, packed })
+        let Setting { runtime, compression, compress_with, .. } = self.setting;
+        // A device's answer is sealed and hashed on the host.
+        let options = (*compress_with).clone().to_host();
+        let op = Compress::new(compression.format(), planes).level(level);
+        Ok(CompressionTrial { widths, packed: runtime.run_with(op, options).with_report() })
     }
 
     /// Moves batches to the next steps until no step exceeds its limit.
@@ -256,8 +264,9 @@ impl<'a> ExtentPipeline<'a> {
             })
             .collect();
         probe.learn(shorter.iter().any(Option::is_some));
-        let form =
-            |shorter: &Option<(Width, Bytes)>| shorter.as_ref().map_or(Form::Plain, |(width, _)| Form::Packed(*width));
+        let form = |shorter: &Option<(Width, Bytes)>| {
+            shorter.as_ref().map_or(Form::Plain, |(width, _)| Form::Packed(self.setting.compression, *width))
+        };
         let forms: Vec<Form> = shorter.iter().map(form).collect();
         let lens = plain.iter().map(Bytes::len);
         let associated = associated(forms.iter().copied().zip(lens))?;
@@ -276,16 +285,21 @@ impl<'a> ExtentPipeline<'a> {
         let (Some(CompressionTrial { widths, packed }), Some(level)) = (tried, self.setting.level) else {
             return Ok(Vec::new());
         };
-        let mut packed: Vec<(Width, Bytes)> = widths.into_iter().zip(packed.wait()?.into_list()?).collect();
+        let mut packed: Vec<(Width, Bytes)> = widths.into_iter().zip(self.taken(packed)?).collect();
         let paid = plain
             .iter()
             .zip(&packed)
             .any(|(chunk, (_, packed))| CompressionProbe::is_worth_it(chunk.len(), packed.len()));
         if paid && packed.len() < plain.len() {
             let others = self.begin(&plain[packed.len()..], level)?;
-            packed.extend(others.widths.into_iter().zip(others.packed.wait()?.into_list()?));
+            packed.extend(others.widths.into_iter().zip(self.taken(others.packed)?));
         }
         Ok(packed)
+    }
+
+    /// The output of an op that compresses. Its device is counted.
+    fn taken(&self, packed: PendingOutcome<Messages>) -> Result<Vec<Bytes>> {
+        Ok(self.setting.uses.count(Direction::Compress, packed.wait()?).into_list()?)
     }
 
     fn hash_oldest(&mut self) -> Result<()> {

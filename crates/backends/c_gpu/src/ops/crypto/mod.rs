@@ -19,6 +19,7 @@ mod ed25519;
 mod edwards;
 mod gcm;
 mod p256;
+mod pack;
 mod rsa;
 mod seal;
 mod sha;
@@ -27,7 +28,7 @@ mod signing;
 mod unpack;
 
 /// Why an op of the domain is not supported.
-const NO_KERNEL: &str = "of the crypto domain it runs ciphers, hashes, blocks of LZ4 and bare DEFLATE to be decompressed, signatures of Ed25519 and of ECDSA over P-256 under keys in the usual form, and those of RSA to be verified";
+const NO_KERNEL: &str = "of the crypto domain it runs ciphers, hashes, blocks of LZ4, bare DEFLATE to be decompressed, signatures of Ed25519 and of ECDSA over P-256 under keys in the usual form, and those of RSA to be verified";
 
 pub(super) fn run(op: &CryptoOp, context: &mut Context) -> Result<Value> {
     match op {
@@ -41,6 +42,7 @@ pub(super) fn run(op: &CryptoOp, context: &mut Context) -> Result<Value> {
         CryptoOp::Verify(op) if p256::is_for(op.key()) => p256::verify(op, context),
         CryptoOp::Verify(op) if rsa::is_for(op.key()) => rsa::verify(op, context),
         CryptoOp::Sign(op) => signing::sign(op, context),
+        CryptoOp::Compress(op) => pack::compress(op, context),
         CryptoOp::Decompress(op) => unpack::decompress(op, context),
         other => Err(Error::Unsupported { op: other.describe().name(), reason: NO_KERNEL.to_owned() }),
     }
@@ -81,6 +83,7 @@ fn serial_messages(op: &CryptoOp) -> Option<&Messages> {
         CryptoOp::Encrypt(op) if op.mode() != CipherMode::Ctr => Some(op.messages()),
         CryptoOp::Verify(op) => Some(op.messages()),
         CryptoOp::Sign(op) => Some(op.messages()),
+        CryptoOp::Compress(op) => Some(&op.messages),
         CryptoOp::Decompress(op) => Some(&op.messages),
         _ => None,
     }
@@ -102,6 +105,7 @@ pub(super) fn supports(op: &CryptoOp) -> Support {
         CryptoOp::Verify(op) if ed25519::is_for(op.key()) || p256::is_for(op.key()) => Support::Yes,
         CryptoOp::Verify(op) if rsa::is_for(op.key()) => Support::Yes,
         CryptoOp::Sign(op) if signing::is_for(op.key()) => Support::Yes,
+        CryptoOp::Compress(op) => pack::supports(op),
         CryptoOp::Decompress(op) => unpack::supports(op),
         _ => Support::No(NO_KERNEL.to_owned()),
     }

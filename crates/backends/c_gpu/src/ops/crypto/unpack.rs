@@ -9,8 +9,8 @@ use panoply_core::{Bytes, DType, Error, Result, Shape, Support, Tensor, Value};
 use panoply_kernels::c::{INFLATE, Kernel, LZ4};
 
 use crate::arguments::Arguments;
-use crate::context::Context;
-use crate::driver::Launch;
+use crate::context::{Context, Output};
+use crate::driver::{Address, Launch};
 use crate::ops::messages::{Batch, DeviceMessages, Terms};
 
 const BLOCK_THREADS: usize = 128;
@@ -18,9 +18,9 @@ const BLOCK_THREADS: usize = 128;
 const LZ4_RATIO_MAX: usize = 255;
 const DEFLATE_RATIO_MAX: usize = 1032;
 /// Kernels count decompressed bytes with 32 bits.
-const MESSAGE_BYTES_MAX: usize = (1 << 24) - 1;
+pub(super) const MESSAGE_BYTES_MAX: usize = (1 << 24) - 1;
 /// Maximal size of the outputs of all messages of an op: as much memory is taken twice.
-const PLACES_BYTES_MAX: usize = 4 << 30;
+pub(super) const PLACES_BYTES_MAX: usize = 4 << 30;
 /// Lengths from here on are reasons why a message was not decompressed: it exceeds its limit, or it
 /// was rejected.
 const TOO_LONG: u64 = u64::MAX - 1;
@@ -54,10 +54,10 @@ pub(super) fn decompress(op: &Decompress, context: &mut Context) -> Result<Value
     let messages = DeviceMessages::new(&op.messages, context)?;
     let terms = Terms { behind: 0, unit_bytes: 1, answer_len: &|len| room(op, len), data: None };
     let batch = Batch::new(&messages, &terms, context)?;
-    let (count, is_resident) = (batch.count(), messages.is_resident);
+    let count = batch.count();
     let shape = Shape::new([batch.answer_bytes()])?;
     let (places, close) = (context.output(DType::U8, shape)?, context.output(DType::U8, shape)?);
-    let (lens, offsets) = (context.scratch(count * 8)?, context.scratch((count + 2) * 8)?);
+    let lens = context.scratch(count * 8)?;
     if count > 0 {
         let arguments = Arguments::new().address(places.address).address(lens);
         let mut arguments = batch.add_to(arguments.address(messages.address).address(batch.rows())).size(limit(op));
@@ -69,6 +69,33 @@ pub(super) fn decompress(op: &Decompress, context: &mut Context) -> Result<Value
             }
             _ => context.launch(&Kernel::new(LZ4, "lz4_blocks"), launch, &mut arguments)?,
         }
+    }
+    let bounds = Bounds { limit: limit(op), total: op.total_bytes_max() };
+    collect(&op.messages, &messages, batch, (places, close), lens, bounds, context)
+}
+
+/// The limits of one output, and of all together.
+pub(super) struct Bounds {
+    pub(super) limit: usize,
+    pub(super) total: usize,
+}
+
+/// Packs outputs of unknown lengths, which kernels have written to their places. The answer is made
+/// when the op has finished.
+pub(super) fn collect(
+    like: &Messages,
+    messages: &DeviceMessages,
+    batch: Batch,
+    (places, close): (Output, Output),
+    lens: Address,
+    bounds: Bounds,
+    context: &mut Context,
+) -> Result<Value> {
+    let (count, is_resident) = (batch.count(), messages.is_resident);
+    let shape = Shape::new([batch.answer_bytes()])?;
+    let offsets = context.scratch((count + 2) * 8)?;
+    if count > 0 {
+        let launch = Launch::new(count.div_ceil(BLOCK_THREADS / context.warp_lanes()), BLOCK_THREADS);
         let arguments = Arguments::new().address(offsets).address(lens).address(batch.rows());
         let one_block = Launch::new(1, 2 * BLOCK_THREADS);
         context.launch(&Kernel::new(LZ4, "unpacked_offsets"), one_block, &mut batch.add_to(arguments))?;
@@ -77,9 +104,9 @@ pub(super) fn decompress(op: &Decompress, context: &mut Context) -> Result<Value
         context.launch(&Kernel::new(LZ4, "unpacked_move"), launch, &mut arguments)?;
     }
     let answer = UnpackOutput {
-        like: op.messages.clone(),
-        limit: limit(op),
-        total: op.total_bytes_max(),
+        like: like.clone(),
+        limit: bounds.limit,
+        total: bounds.total,
         lens: context.download(lens, DType::U8, Shape::new([count * 8])?)?,
         places: places.into_tensor(),
         // For host messages all places are downloaded.

@@ -1,5 +1,6 @@
-//! The ops of the device: a model is loaded once and runs many times. Arrays are bytes with ONNX's
-//! number of their element type, because the device has element types that tensors do not have.
+//! The ops of a library for whole models: a model is loaded once and runs many times. Arrays are
+//! bytes with ONNX's number of their element type, because such libraries have element types that
+//! tensors do not have.
 
 use std::hash::{Hash, Hasher};
 use std::path::PathBuf;
@@ -30,6 +31,39 @@ pub struct RunModel {
     pub model: Object,
     /// The inputs by name.
     pub inputs: Vec<(String, ModelArray)>,
+}
+
+/// Asks which parts of the library run a model that is on the device.
+#[derive(Clone, Debug)]
+pub struct InspectModel {
+    /// The model.
+    pub model: Object,
+}
+
+/// The share of a model that one part of the library runs: an execution provider of ONNX Runtime,
+/// or a device of OpenVINO.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelShare {
+    /// The library's name of that part.
+    pub by: String,
+    /// Number of the model's nodes there, if the library counts them.
+    pub nodes: Option<usize>,
+}
+
+impl ModelShare {
+    /// Encodes the share as a part of an op's answer.
+    pub(crate) fn packed(&self) -> Part {
+        let nodes = self.nodes.map_or(u64::MAX, |nodes| nodes as u64);
+        Part::Bytes(Bytes::from_vec([&nodes.to_le_bytes()[..], self.by.as_bytes()].concat()))
+    }
+
+    fn unpacked(part: Part) -> Result<ModelShare> {
+        let wrong = || Error::invalid("the engine's answer", "a share of a model", "something else");
+        let Part::Bytes(bytes) = part else { return Err(wrong()) };
+        let (nodes, by) = bytes.as_slice()?.split_first_chunk::<8>().ok_or_else(wrong)?;
+        let nodes = Some(u64::from_le_bytes(*nodes)).filter(|nodes| *nodes != u64::MAX).map(|nodes| nodes as usize);
+        Ok(ModelShare { by: String::from_utf8_lossy(by).into_owned(), nodes })
+    }
 }
 
 /// The outputs of a model with their names, in the model's order.
@@ -122,6 +156,24 @@ impl Describe for RunModel {
     }
 }
 
+impl Describe for InspectModel {
+    fn name(&self) -> &'static str {
+        "inspect_model"
+    }
+
+    fn validate(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn for_each_part(&self, visit: &mut dyn FnMut(PartRef<'_>)) {
+        visit((&self.model).into());
+    }
+
+    fn for_each_part_mut(&mut self, visit: &mut dyn FnMut(PartMut<'_>)) {
+        visit((&mut self.model).into());
+    }
+}
+
 impl Operation for LoadModel {
     type Output = Object;
 
@@ -131,6 +183,18 @@ impl Operation for LoadModel {
 
     fn output(value: Value) -> Result<Object> {
         value.into_object()
+    }
+}
+
+impl Operation for InspectModel {
+    type Output = Vec<ModelShare>;
+
+    fn into_op(self) -> Result<Op> {
+        Op::extension(self)
+    }
+
+    fn output(value: Value) -> Result<Vec<ModelShare>> {
+        value.into_list()?.into_iter().map(ModelShare::unpacked).collect()
     }
 }
 
@@ -186,6 +250,15 @@ mod tests {
         assert_eq!((outputs[0].0.as_str(), outputs[0].1.element_type), ("logits", 7));
         assert_eq!((outputs[0].1.dims.as_slice(), outputs[0].1.bytes.len()), (&[2, 1][..], 16));
         assert!(unpacked(&[1, 2, 3]).is_err() && unpacked(&[0xff; 24]).is_err());
+    }
+
+    #[test]
+    fn shares_come_back_as_they_were() {
+        let share = |by: &str, nodes| ModelShare { by: by.to_owned(), nodes };
+        let shares = vec![share("CUDAExecutionProvider", Some(12)), share("NPU", None)];
+        let value = Value::List(shares.iter().map(ModelShare::packed).collect());
+        assert_eq!(InspectModel::output(value).unwrap(), shares);
+        assert!(InspectModel::output(Value::List(vec![Part::Bytes(Bytes::from_vec(vec![1; 7]))])).is_err());
     }
 
     #[test]

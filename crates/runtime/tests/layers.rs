@@ -7,16 +7,17 @@ use std::path::Path;
 
 /// The layers, from the lowest to the highest. Modules of one layer do not know each other, unless
 /// they are in one group.
-const LAYERS: [&[&[&str]]; 10] = [
+const LAYERS: [&[&[&str]]; 11] = [
     &[&["time"], &["process"], &["partition"], &["address_space"]],
     &[&["threads"], &["room"]],
-    &[&["timers"], &["errands"]],
+    &[&["timers"], &["errands"], &["claims"]],
     &[&["options"], &["batcher"], &["health"], &["learned"], &["metrics"], &["verify"]],
     &[&["lane"], &["worker", "pool"]],
     &[&["router"], &["device_worker"]],
     &[&["relay"], &["pending"], &["telemetry"]],
-    &[&["verifier"]],
+    &[&["verifier"], &["pending_many"], &["task"]],
     &[&["runtime"], &["stepped"]],
+    &[&["accelerated"]],
     &[&["simulation"]],
 ];
 

@@ -24,6 +24,7 @@ use tracing::Level;
 
 use crate::address_space;
 use crate::batcher::Batching;
+use crate::claims::ClaimBook;
 use crate::health::{Gate, HealthRules};
 use crate::learned::links::Links;
 use crate::learned::model::{CurveKey, Model};
@@ -91,6 +92,8 @@ pub(crate) struct Lane {
     /// The device's objects that are made again when it is opened again. Lanes of one device share
     /// the list: a device that is found again after it was given up gets a new lane.
     pub(crate) objects: Arc<Objects>,
+    /// The claims of the device. Lanes of one device share them.
+    pub(crate) claims: Arc<ClaimBook>,
     /// Number of exploring ops (sent to learn how fast the device is) that have not come back.
     pub(crate) exploring: AtomicU32,
     /// How long the device worked on exploring ops.
@@ -183,6 +186,7 @@ impl Lane {
             gate: Gate::new(),
             metrics: LaneMetrics::new(),
             objects: Arc::default(),
+            claims: Arc::default(),
             exploring: AtomicU32::new(0),
             explored_ns: AtomicU64::new(0),
             backlog_ns: CacheLine(AtomicU64::new(0)),
@@ -209,10 +213,11 @@ impl Lane {
         }
     }
 
-    /// Makes the lane share the objects of the lane before it.
-    pub(crate) fn with_objects_of(mut self, before: Option<&Lane>) -> Lane {
+    /// Makes the lane share the objects and the claims of the lane before it.
+    pub(crate) fn as_successor_of(mut self, before: Option<&Lane>) -> Lane {
         if let Some(before) = before {
             self.objects = Arc::clone(&before.objects);
+            self.claims = Arc::clone(&before.claims);
         }
         self
     }

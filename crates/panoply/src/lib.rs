@@ -105,7 +105,8 @@ pub use panoply_core::{
 pub use panoply_placement as placement;
 pub use panoply_runtime::{
     BackendReport, Batching, BuildError, Circuit, DeviceChange, Exploration, FallbackPolicy, Goal, HealthReport,
-    HealthRules, Pending, PendingOutcome, Priority, Profile, ProfileError, Rediscovery, RunOptions, Shutdown, Verify,
+    HealthRules, Pending, PendingMany, PendingManyOutcomes, PendingOutcome, PendingTask, PendingTaskOutcome, Priority,
+    Profile, ProfileError, Rediscovery, RunOptions, Shutdown, TaskError, TaskOutcome, TaskReport, TaskStep, Verify,
     WorkerCounters, WorkerLimits, WorkerReport, WorkerState, telemetry,
 };
 

@@ -1,8 +1,9 @@
 //! A compute backend for neural-network libraries: one trait instead of one port for each vendor.
 //!
 //! A library is written over [`ComputeBackend`] and the typed arrays [`Array1`] to [`Array4`]; the
-//! backend chooses the device. There are two backends here: [`HostBackend`] computes with `ndarray`
-//! alone, [`RuntimeBackend`] uses every device of the runtime and reports fallbacks.
+//! backend chooses the device. There are three backends here: [`HostBackend`] computes with
+//! `ndarray` alone, [`RuntimeBackend`] uses every device of the runtime and reports fallbacks, and
+//! [`FusedBackend`] does so with one fused graph for all ops up to the next array that is read.
 //!
 //! # Consuming it: a network that used `ndarray` only
 //!
@@ -94,6 +95,7 @@
 //! ```
 
 mod array;
+mod fused;
 mod host;
 mod host_ops;
 mod runtime;
@@ -105,6 +107,7 @@ use panoply_core::op::compute::{ConvOptions, PoolKind, Reduction};
 use panoply_nn::Result;
 
 pub use array::{Array, Array1, Array2, Array3, Array4, Float, Indices};
+pub use fused::{FusedBackend, FusedData, GRAPHS_MAX, PENDING_MAX};
 pub use host::HostBackend;
 pub use runtime::RuntimeBackend;
 

@@ -49,7 +49,13 @@ impl RuntimeBackend {
         locked(&self.fallbacks).clone()
     }
 
-    fn run_op<O: Operation>(&self, op: O) -> Result<O::Output> {
+    /// Number of ops that the devices have completed.
+    #[cfg(test)]
+    pub(crate) fn completed(&self) -> u64 {
+        self.runtime.workers().iter().map(|worker| worker.counters.completed).sum()
+    }
+
+    pub(crate) fn run_op<O: Operation>(&self, op: O) -> Result<O::Output> {
         let Outcome { output, report } = self.runtime.run_with(op, self.options.clone()).with_report().wait()?;
         if let Some(fallback) = report.fallback {
             let mut kept = locked(&self.fallbacks);

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use panoply_arrays::{
-    Array, Array1, Array2, Array3, Array4, ComputeBackend, Float, HostBackend, Indices, RuntimeBackend,
+    Array, Array1, Array2, Array3, Array4, ComputeBackend, Float, FusedBackend, HostBackend, Indices, RuntimeBackend,
 };
 use panoply_conformance::virtual_device::{Fault, Script, VirtualBackend};
 use panoply_core::op::compute::ConvOptions;
@@ -18,6 +18,11 @@ use panoply_runtime::Runtime;
 fn on_runtime() -> RuntimeBackend {
     let runtime = Runtime::builder().backend(Arc::new(CpuBackend::new())).build().unwrap();
     RuntimeBackend::new(Arc::new(runtime))
+}
+
+fn fused() -> FusedBackend {
+    let runtime = Runtime::builder().backend(Arc::new(CpuBackend::new())).build().unwrap();
+    FusedBackend::new(Arc::new(runtime))
 }
 
 fn array<B: ComputeBackend, T: Float, const D: usize>(
@@ -86,9 +91,17 @@ fn answers<B: ComputeBackend, T: Float>(backend: &B) -> Result<Vec<(&'static str
 }
 
 fn compare<T: Float>(limit: f32) {
-    let host = answers::<_, T>(&HostBackend::new()).unwrap();
     let backend = on_runtime();
-    let there = answers::<_, T>(&backend).unwrap();
+    compare_on::<_, T>(&backend, limit);
+    assert!(backend.fallbacks().is_empty() && backend.name().contains("cpu"));
+    let backend = fused();
+    compare_on::<_, T>(&backend, limit);
+    assert!(backend.fallbacks().is_empty() && backend.name().contains("fused"));
+}
+
+fn compare_on<B: ComputeBackend, T: Float>(backend: &B, limit: f32) {
+    let host = answers::<_, T>(&HostBackend::new()).unwrap();
+    let there = answers::<_, T>(backend).unwrap();
     for ((name, host), (_, there)) in host.iter().zip(&there) {
         assert_eq!(host.len(), there.len(), "{name}");
         for (place, (host, there)) in host.iter().zip(there).enumerate() {
@@ -99,7 +112,6 @@ fn compare<T: Float>(limit: f32) {
             );
         }
     }
-    assert!(backend.fallbacks().is_empty() && backend.name().contains("cpu"));
 }
 
 #[test]
@@ -121,7 +133,8 @@ fn arrays_that_do_not_fit_are_refused() {
         assert!(x.broadcast([4, 5]).is_err() && x.softmax(7).is_err() && x.dropout(1.0, 0, "").is_err());
         assert!(x.cross_entropy(&[0, 1]).is_err() && x.cross_entropy(&[0, 1, 2, 6]).is_err());
         assert!(x.layer_norm(&other, &other, 1e-5).is_err());
-        assert!(x.embedding::<1, 2>(&Indices::from_vec(backend, vec![4], [1]).unwrap()).is_err());
+        let outside = x.embedding::<1, 2>(&Indices::from_vec(backend, vec![4], [1]).unwrap());
+        assert!(outside.and_then(|rows| rows.to_vec()).is_err(), "at once, or when it is read");
         assert!(Array3::<B>::from_ndarray(backend, ndarray::Array2::zeros((2, 2))).is_err(), "another rank");
         let images: Array4<B> = array(backend, [1, 2, 4, 4], 1).unwrap();
         assert!(images.conv2d(&array(backend, [2, 3, 3, 3], 1).unwrap(), ConvOptions::default()).is_err());
@@ -129,6 +142,7 @@ fn arrays_that_do_not_fit_are_refused() {
     }
     refused(&HostBackend::new());
     refused(&on_runtime());
+    refused(&fused());
 }
 
 #[test]
@@ -168,7 +182,11 @@ mod ported;
 fn a_network_of_ndarrays_learns_the_same_over_every_backend() {
     let before = ported::losses_before(100);
     assert!(before[99] < before[0] * 0.5, "it learns: {} to {}", before[0], before[99]);
-    for after in [ported::losses_after(&HostBackend::new(), 100), ported::losses_after(&on_runtime(), 100)] {
+    for after in [
+        ported::losses_after(&HostBackend::new(), 100),
+        ported::losses_after(&on_runtime(), 100),
+        ported::losses_after(&fused(), 100),
+    ] {
         for (step, (before, after)) in before.iter().zip(after.unwrap()).enumerate() {
             assert!((before - after).abs() < 1e-3 * before, "step {step}: {before} and {after}");
         }

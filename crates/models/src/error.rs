@@ -4,6 +4,8 @@ use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use panoply_runtime::TaskError;
+
 /// The result of everything in this crate that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -94,6 +96,16 @@ impl Error {
             Error::Unsupported { .. } => true,
             Error::Node { cause, .. } => cause.is_unsupported(),
             _ => false,
+        }
+    }
+}
+
+impl TaskError for Error {
+    fn of_op(&self) -> Option<&panoply_core::Error> {
+        match self {
+            Error::Run(cause) => Some(cause),
+            Error::Node { cause, .. } => cause.of_op(),
+            _ => None,
         }
     }
 }

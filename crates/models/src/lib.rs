@@ -7,6 +7,7 @@
 //!    each form of the inputs, and replays the trace afterwards.
 //! 4. [`Network`] is a parsed file. [`Model`] is a network with its runtime, and the type that a
 //!    program holds.
+//!    [`Model::run`] is a future of a run, with a deadline and a report of its steps.
 //! 5. For programs that chain or batch models: [`RunValue`] values stay where they were computed,
 //!    [`rows`] cuts and joins arrays, and a network of [`NewNode`]s comes from no file.
 //! 6. `profile` measures each node of a run.
@@ -40,8 +41,8 @@ pub use array::{Array, Scalar};
 pub use bounds::ARRAY_BYTES_MAX;
 pub use element::ElementType;
 pub use error::{Error, Result};
-pub use exec::{Context, RunValue};
-pub use model::{Model, ModelValue, Outputs};
+pub use exec::{Context, RunValue, finished};
+pub use model::{Model, ModelValue, Outputs, PendingRun};
 pub use network::{Dimension, Network, Port};
 pub use nodes::{NewNode, Setting};
 pub use profile::NodeTime;

@@ -3,14 +3,15 @@
 use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 use panoply_core::Tensor;
-use panoply_runtime::{RunOptions, Runtime};
+use panoply_runtime::{PendingTask, RunOptions, Runtime, TaskOutcome};
 
 use crate::array::Array;
 use crate::element::ElementType;
 use crate::error::{Error, Result};
-use crate::exec::{Context, RunValue};
+use crate::exec::{Context, RunValue, finished};
 use crate::network::{Dimension, Network, Port};
 use crate::profile::NodeTime;
 use crate::value::Value;
@@ -33,9 +34,12 @@ pub enum ModelValue {
     Tensor(Tensor),
 }
 
-/// The answer of a model: arrays with their names, in the file's order.
+/// The answer of a model: values with their names, in the file's order.
 #[derive(Clone, Debug)]
-pub struct Outputs(pub Vec<(String, Array)>);
+pub struct Outputs<V = Array>(pub Vec<(String, V)>);
+
+/// A run of a model that has begun; see [`Model::run`].
+pub type PendingRun = PendingTask<Outputs<ModelValue>, Error>;
 
 impl Model {
     /// Reads a model. External weights are looked for in the file's folder only.
@@ -56,6 +60,47 @@ impl Model {
     /// The runtime of the model.
     pub fn runtime(&self) -> &Arc<Runtime> {
         &self.runtime
+    }
+
+    /// Runs the model as one task: a future that also blocks (`wait`), can be cancelled by dropping
+    /// it, and reports its steps. Outputs stay in the memory where they were computed.
+    ///
+    /// ```
+    /// # use panoply_models::{Array, Model, NewNode, Network};
+    /// # use panoply_runtime::Runtime;
+    /// # use std::sync::Arc;
+    /// # let runtime = Runtime::builder().backend(Arc::new(panoply_cpu::CpuBackend::new())).build()?;
+    /// # let network = Network::of_nodes("twice", vec![NewNode::new("Add", &["x", "x"], &["y"])], &["x"], &["y"])?;
+    /// # let model = Model::new(runtime, network);
+    /// let x = Array::from_slice(&[1.0_f32, 2.0], [2])?;
+    /// let outcome = model.run(&[("x", x.into())]).with_report().wait()?;
+    /// assert_eq!(outcome.output.get("y")?.tensor()?.to_vec::<f32>()?, [2.0, 4.0]);
+    /// println!("{} ran on {:?}:\n{}", model.name(), outcome.report.devices(), outcome.report);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn run(&self, inputs: &[(&str, ModelValue)]) -> PendingRun {
+        self.run_with(inputs, &RunOptions::default())
+    }
+
+    /// As [`Model::run`], with options: those of every graph of the model. The deadline bounds the
+    /// whole run, and with [`RunOptions::to_host`] the outputs come as arrays on the host.
+    ///
+    /// Nodes that no device runs are computed on the thread that polls or waits.
+    pub fn run_with(&self, inputs: &[(&str, ModelValue)], options: &RunOptions) -> PendingRun {
+        let own = |(name, value): &(&str, ModelValue)| ((*name).to_owned(), RunValue::from(value));
+        let given: Vec<(String, RunValue)> = inputs.iter().map(own).collect();
+        let (model, run, to_host) = (self.clone(), options.clone(), options.to_host);
+        self.runtime.task(options, async move {
+            let begun = Instant::now();
+            // Values between steps stay where they are.
+            let context = Context::awaiting(&model.runtime, RunOptions { to_host: false, ..run });
+            let given: Vec<(&str, RunValue)> = given.iter().map(|(name, value)| (&**name, value.clone())).collect();
+            let mut outputs = Vec::new();
+            for (port, value) in model.outputs().iter().zip(model.network.run_live(&context, &given).await?) {
+                outputs.push((port.name.clone(), ModelValue::of(&context, value, to_host).await?));
+            }
+            Ok(TaskOutcome { output: Outputs(outputs), report: context.into_report(begun) })
+        })
     }
 
     /// Runs the model on inputs by name, in any order.
@@ -82,22 +127,42 @@ impl Model {
     /// order and stay where they were computed. Only values whose element types devices lack are
     /// copied to the host.
     pub fn infer_on_device(&self, inputs: &[(&str, ModelValue)], options: &RunOptions) -> Result<Vec<ModelValue>> {
-        let live = |held: &ModelValue| match held {
-            ModelValue::Array(array) => RunValue::Value(array.clone().into()),
-            ModelValue::Tensor(tensor) => RunValue::Tensor(tensor.clone(), tensor.dtype().into()),
-        };
-        let given: Vec<(&str, RunValue)> = inputs.iter().map(|(name, held)| (*name, live(held))).collect();
-        let context = Context::new(Some(&self.runtime), options.clone());
-        let held = |output: RunValue| match output {
-            RunValue::Tensor(tensor, kind) if kind.dtype() == Some(tensor.dtype()) => Ok(ModelValue::Tensor(tensor)),
-            other => Ok(ModelValue::Array(context.fetch(&other)?.array()?.clone())),
-        };
-        self.network.run_live(&context, &given)?.into_iter().map(held).collect()
+        let given: Vec<(&str, RunValue)> = inputs.iter().map(|(name, held)| (*name, held.into())).collect();
+        let context = Context::blocking(Some(&self.runtime), options.clone());
+        finished(async {
+            let mut outputs = Vec::new();
+            for output in self.network.run_live(&context, &given).await? {
+                outputs.push(ModelValue::of(&context, output, false).await?);
+            }
+            Ok(outputs)
+        })
     }
 
     /// As [`Model::infer_with`], with values that stay on their devices.
     pub fn infer_live(&self, inputs: &[(&str, RunValue)], options: &RunOptions) -> Result<Vec<RunValue>> {
-        self.network.run_live(&Context::new(Some(&self.runtime), options.clone()), inputs)
+        finished(self.network.run_live(&Context::blocking(Some(&self.runtime), options.clone()), inputs))
+    }
+
+    /// As [`Model::infer_with`], with a report. It ends with `Cancelled` before its next step if the
+    /// answer is no longer wanted.
+    pub fn infer_while(
+        &self,
+        inputs: &[(&str, Array)],
+        options: &RunOptions,
+        is_wanted: &(dyn Fn() -> bool + Sync),
+    ) -> Result<TaskOutcome<Outputs>> {
+        let begun = Instant::now();
+        let given: Vec<(&str, RunValue)> =
+            inputs.iter().map(|(name, array)| (*name, RunValue::Value(array.clone().into()))).collect();
+        let context = Context::blocking(Some(&self.runtime), options.clone()).with_report().while_wanted(is_wanted);
+        let mut outputs = Vec::with_capacity(self.network.outputs().len());
+        finished(async {
+            for (port, value) in self.network.outputs().iter().zip(self.network.run_live(&context, &given).await?) {
+                outputs.push((port.name.clone(), context.fetch(&value).await?.array()?.clone()));
+            }
+            Ok::<_, Error>(())
+        })?;
+        Ok(TaskOutcome { output: Outputs(outputs), report: context.into_report(begun) })
     }
 
     /// Runs the model once on zeros, so that weights are on the device and kernels are compiled
@@ -123,19 +188,70 @@ impl std::fmt::Debug for Model {
     }
 }
 
-impl Outputs {
+impl ModelValue {
+    /// A value of a run. Only values whose element type devices lack are copied to the host, and
+    /// all values if they are wanted there.
+    pub async fn of(context: &Context<'_>, value: RunValue, to_host: bool) -> Result<ModelValue> {
+        match value {
+            RunValue::Tensor(tensor, kind) if !to_host && kind.dtype() == Some(tensor.dtype()) => {
+                Ok(ModelValue::Tensor(tensor))
+            }
+            other => Ok(ModelValue::Array(context.fetch(&other).await?.array()?.clone())),
+        }
+    }
+
+    /// The value as a tensor, in the memory where it is.
+    pub fn tensor(&self) -> Result<Tensor> {
+        match self {
+            ModelValue::Array(array) => array.tensor(),
+            ModelValue::Tensor(tensor) => Ok(tensor.clone()),
+        }
+    }
+
+    /// The value as an array. Fails with `NotOnHost` if it is in a device's memory:
+    /// [`RunOptions::to_host`] brings outputs to the host.
+    pub fn array(&self) -> Result<Array> {
+        match self {
+            ModelValue::Array(array) => Ok(array.clone()),
+            ModelValue::Tensor(tensor) => Array::from_tensor(tensor),
+        }
+    }
+}
+
+impl From<Array> for ModelValue {
+    fn from(array: Array) -> ModelValue {
+        ModelValue::Array(array)
+    }
+}
+
+impl From<Tensor> for ModelValue {
+    fn from(tensor: Tensor) -> ModelValue {
+        ModelValue::Tensor(tensor)
+    }
+}
+
+impl From<&ModelValue> for RunValue {
+    fn from(value: &ModelValue) -> RunValue {
+        match value {
+            ModelValue::Array(array) => RunValue::Value(array.clone().into()),
+            ModelValue::Tensor(tensor) => RunValue::Tensor(tensor.clone(), tensor.dtype().into()),
+        }
+    }
+}
+
+impl<V> Outputs<V> {
     /// The output with this name.
-    pub fn get(&self, name: &str) -> Result<&Array> {
+    pub fn get(&self, name: &str) -> Result<&V> {
         let found = self.0.iter().find(|(known, _)| known == name);
         let names = || self.0.iter().map(|(name, _)| format!("{name:?}")).collect::<Vec<_>>().join(" or ");
         found
-            .map(|(_, array)| array)
+            .map(|(_, value)| value)
             .ok_or_else(|| Error::invalid("the name of an output", names(), format!("{name:?}")))
     }
 
     /// The first output. Most models have only one.
-    pub fn first(&self) -> Result<&Array> {
-        self.0.first().map(|(_, array)| array).ok_or_else(|| Error::invalid("a model", "an output", "none"))
+    pub fn first(&self) -> Result<&V> {
+        self.0.first().map(|(_, value)| value).ok_or_else(|| Error::invalid("a model", "an output", "none"))
     }
 }
 

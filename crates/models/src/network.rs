@@ -13,7 +13,7 @@ use panoply_runtime::{RunOptions, Runtime};
 
 use crate::element::ElementType;
 use crate::error::{Error, Result};
-use crate::exec::{CachedNodeCount, Context, Executable, RunValue, count_in};
+use crate::exec::{CachedNodeCount, Context, Executable, RunValue, count_in, finished};
 use crate::nodes::NewNode;
 use crate::onnx::{GraphMessage, ModelMessage, PortMessage, PortType, read_value};
 use crate::ops::table;
@@ -185,7 +185,7 @@ impl Network {
     /// Runs the model node by node in plain loops on the calling thread. The answers of all devices
     /// are compared with this one. Values may be sequences too.
     pub fn reference(&self, inputs: &[(&str, Value)]) -> Result<Vec<Value>> {
-        self.run(&Context::new(None, RunOptions::default()), inputs)
+        self.run(&Context::blocking(None, RunOptions::default()), inputs)
     }
 
     /// Runs the network on a runtime's devices. Inputs are given by name, in any order. Outputs
@@ -196,13 +196,19 @@ impl Network {
         inputs: &[(&str, Value)],
         options: &RunOptions,
     ) -> Result<Vec<Value>> {
-        self.run(&Context::new(Some(runtime), options.clone()), inputs)
+        self.run(&Context::blocking(Some(runtime), options.clone()), inputs)
     }
 
     fn run(&self, context: &Context<'_>, inputs: &[(&str, Value)]) -> Result<Vec<Value>> {
         let live: Vec<(&str, RunValue)> =
             inputs.iter().map(|(name, value)| (*name, RunValue::Value(value.clone()))).collect();
-        self.run_live(context, &live)?.iter().map(|output| context.fetch(output)).collect()
+        finished(async {
+            let mut values = Vec::new();
+            for output in self.run_live(context, &live).await? {
+                values.push(context.fetch(&output).await?);
+            }
+            Ok(values)
+        })
     }
 
     /// Measures each node: runs the network several times, one node after the other. Nodes whose
@@ -214,7 +220,7 @@ impl Network {
         // The first run compiles kernels and brings weights to devices.
         for run in 0..=PROFILE_RUNS {
             let context = Context::profiling(runtime, options.clone());
-            self.run_live(&context, &live)?;
+            finished(self.run_live(&context, &live))?;
             if run > 0 {
                 runs.push(context.into_times());
             }
@@ -223,7 +229,7 @@ impl Network {
     }
 
     /// As [`Network::infer_values`], with values that stay where they were computed.
-    pub fn run_live(&self, context: &Context<'_>, inputs: &[(&str, RunValue)]) -> Result<Vec<RunValue>> {
+    pub async fn run_live(&self, context: &Context<'_>, inputs: &[(&str, RunValue)]) -> Result<Vec<RunValue>> {
         if let Some((name, _)) = inputs.iter().find(|(name, _)| !self.0.inputs.iter().any(|port| port.name == *name)) {
             return Err(Error::invalid("the name of an input", self.input_names(), format!("{name:?}")));
         }
@@ -238,7 +244,7 @@ impl Network {
             port.check(value, &mut symbols)?;
             live.push(value.clone());
         }
-        let outputs = self.0.program.run(context, live)?;
+        let outputs = self.0.program.run(context, live).await?;
         let mut devices = self.0.devices.lock().unwrap_or_else(PoisonError::into_inner);
         context.devices().into_iter().for_each(|(device, graphs)| count_in(&mut devices, device, graphs));
         Ok(outputs)

@@ -1,6 +1,6 @@
 //! The time that each node of a model takes.
 
-use std::cell::{Cell, RefCell};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use panoply_core::DeviceId;
@@ -25,12 +25,15 @@ pub struct NodeTime {
 
 /// Measures the steps of one run.
 #[derive(Default)]
-pub(crate) struct Recorder {
-    times: RefCell<Vec<NodeTime>>,
+pub(crate) struct Recorder(Mutex<Measured>);
+
+#[derive(Default)]
+struct Measured {
+    times: Vec<NodeTime>,
     /// The sum of all times so far.
-    total: Cell<Duration>,
+    total: Duration,
     /// The device that ran the latest graph.
-    device: Cell<Option<DeviceId>>,
+    device: Option<DeviceId>,
 }
 
 /// The start of a step.
@@ -41,23 +44,29 @@ pub(crate) struct Begin {
 
 impl Recorder {
     pub(crate) fn begin(&self) -> Begin {
-        self.device.set(None);
-        Begin { at: Instant::now(), total: self.total.get() }
+        let mut measured = self.measured();
+        measured.device = None;
+        Begin { at: Instant::now(), total: measured.total }
     }
 
     /// Notes the device that ran a graph.
     pub(crate) fn ran_on(&self, device: DeviceId) {
-        self.device.set(Some(device));
+        self.measured().device = Some(device);
+    }
+
+    fn measured(&self) -> MutexGuard<'_, Measured> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds the time since `begin`, without the steps that were measured in between: those of the
     /// step's own bodies.
     pub(crate) fn end(&self, begin: &Begin, node: &str, op: &str, is_graph: bool) {
-        let inner = self.total.get().saturating_sub(begin.total);
+        let mut measured = self.measured();
+        let inner = measured.total.saturating_sub(begin.total);
         let time = begin.at.elapsed().saturating_sub(inner);
-        self.total.set(self.total.get() + time);
-        let device = self.device.get().filter(|_| is_graph);
-        let mut times = self.times.borrow_mut();
+        measured.total += time;
+        let device = measured.device.filter(|_| is_graph);
+        let times = &mut measured.times;
         match times.iter_mut().find(|known| known.node == node && known.op == op && known.device == device) {
             Some(known) => {
                 known.time += time;
@@ -68,7 +77,7 @@ impl Recorder {
     }
 
     pub(crate) fn into_times(self) -> Vec<NodeTime> {
-        self.times.into_inner()
+        self.0.into_inner().unwrap_or_else(PoisonError::into_inner).times
     }
 }
 

@@ -11,6 +11,8 @@ mod spelled;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use panoply_core::{Error as RunError, ErrorKind};
+
 use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::ops::call::Call;
@@ -112,11 +114,13 @@ impl Body {
 }
 
 impl Node {
-    /// Wraps the cause with this node's name.
+    /// Wraps the cause with this node's name, unless it is not the node's fault: a device failed, the
+    /// deadline passed, or the run was cancelled.
     pub(crate) fn error(&self, cause: Error) -> Error {
         match cause {
             // An error keeps the innermost node.
             Error::Node { .. } => cause,
+            Error::Run(ref run) if run.kind() != ErrorKind::Caller || matches!(run, RunError::Cancelled) => cause,
             cause => Error::Node { node: self.name.clone(), op: self.op.clone(), cause: Box::new(cause) },
         }
     }

@@ -13,3 +13,4 @@ mod mutated;
 mod mutations;
 mod onnx;
 mod pjrt;
+mod runs;

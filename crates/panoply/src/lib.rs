@@ -107,9 +107,10 @@ pub use panoply_placement as placement;
 pub use panoply_placement::PlacementOptions;
 pub use panoply_runtime::{
     BackendReport, Batching, BuildError, Circuit, DeviceChange, DevicePool, Exploration, FallbackPolicy, Goal,
-    HealthReport, HealthRules, Pending, PendingOutcome, PoolName, PoolPriority, PoolWorkerReport, Pools, Priority,
-    Profile, ProfileError, Rediscovery, RunOptions, Shutdown, Verify, WorkerCounters, WorkerLimits, WorkerReport,
-    WorkerState, telemetry,
+    HealthReport, HealthRules, Pending, PendingMany, PendingManyOutcomes, PendingOutcome, PendingTask,
+    PendingTaskOutcome, PoolName, PoolPriority, PoolWorkerReport, Pools, Priority, Profile, ProfileError, Rediscovery,
+    RunOptions, Shutdown, TaskError, TaskOutcome, TaskReport, TaskStep, Verify, WorkerCounters, WorkerLimits,
+    WorkerReport, WorkerState, telemetry,
 };
 
 /// Graphs: many ops recorded as one, compiled and fused for the device that runs them.

@@ -4,7 +4,8 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use panoply_runtime::BuildError;
+use panoply_core::DeviceId;
+use panoply_runtime::{BuildError, DeviceShare, Share};
 
 use crate::builder::Builder;
 use crate::settings::{Settings, SettingsError};
@@ -41,6 +42,11 @@ impl Runtime {
     /// Builds a runtime with the settings of `panoply.toml` and the environment; see [`Settings`].
     pub fn configured() -> Result<Runtime, SettingsError> {
         Ok(Settings::load()?.builder().build()?)
+    }
+
+    /// Claims a device, or a part of it: see [`panoply_runtime::Runtime::claim`].
+    pub fn claim(&self, device: DeviceId, share: Share) -> panoply_core::Result<DeviceShare> {
+        self.inner.claim(device, share)
     }
 
     /// Warnings for the user that are not errors, for example that learned figures are not used.

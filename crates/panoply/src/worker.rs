@@ -2,7 +2,8 @@
 //!
 //! A [`Worker`] is a state that one thread owns. A [`WorkerPool`] gives each of its workers a
 //! thread and a bounded queue. The pool sends messages by turn, by index or by a [`Partitioner`],
-//! returns typed replies, and replaces workers that fail.
+//! returns typed replies, and replaces workers that fail. An [`AcceleratedWorker`] owns a device, or
+//! a part of one ([`claim`](panoply_runtime::Runtime::claim)).
 //!
 //! ```
 //! use panoply::worker::{BoxError, Envelope, HashBy, PoolOptions, Worker, WorkerPool};
@@ -33,4 +34,6 @@
 pub use panoply_runtime::partition::{ConsistentHash, HashBy, PartitionError, Partitioner, RangeBy, RoundRobin};
 pub use panoply_runtime::pool::{PendingReply, WorkerHealth, WorkerStatus};
 pub use panoply_runtime::worker::BoxError;
-pub use panoply_runtime::{Envelope, PoolOptions, Worker, WorkerError, WorkerPool};
+pub use panoply_runtime::{
+    AcceleratedWorker, DeviceShare, Envelope, OnDevice, PoolOptions, Share, Worker, WorkerError, WorkerPool,
+};

@@ -2,5 +2,6 @@
 
 mod crypto;
 mod crypto_provider;
+mod examples;
 mod facade;
 mod training;

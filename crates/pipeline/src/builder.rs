@@ -9,12 +9,12 @@ use std::time::Duration;
 use panoply_core::Operation;
 use panoply_lockfree::ring::Ring;
 use panoply_runtime::worker::BoxError;
-use panoply_runtime::{RunOptions, Runtime, Worker, WorkerPool};
+use panoply_runtime::{PendingTask, RunOptions, Runtime, TaskError, Worker, WorkerPool};
 
 use super::chain::{Chain, ChainParts};
 use super::error::Cause;
 use super::fork::{ForkBody, JoinBody};
-use super::link::{Link, OpLink, OwnFuture, RequestLink, RingEnd, RingHead, Runs, Slots, slots};
+use super::link::{Link, OpLink, OwnFuture, RequestLink, RingEnd, RingHead, Runs, Slots, TaskLink, slots};
 use super::options::{BATCH_MAX, ErrorPolicy, Parallelism, Sort, StageOptions};
 use super::parallel::{ItemFn, Parallel};
 use super::plan::RunPlan;
@@ -114,6 +114,30 @@ impl<T: Send + 'static> Builder<T> {
         F: Fn(&T) -> Result<O, E> + Send + 'static,
     {
         self.op_link::<O, _>(name, runtime.into(), move |item| make(item).map_err(Into::into))
+    }
+
+    /// Runs a task for each item: a model's run, an ensemble, a server's request, or a program's own
+    /// ([`Runtime::task`]). The closure begins the task with the options that it is given, which
+    /// carry the deadline and the wishes of the stage ([`Builder::wishes`]). A task is an op in
+    /// everything else: several are in flight at once, and its output stays on its device if the
+    /// next stage runs ops or tasks. Steps on the host are computed on the pipeline's threads, one
+    /// at a time for each chain of such stages; work for several threads belongs into a stage of
+    /// its own ([`Builder::try_map`]).
+    ///
+    /// An item whose device fails is restarted elsewhere from its data on the host, so a task may
+    /// run more than once. A request that must not be repeated belongs into [`Builder::then`].
+    pub fn task<U, E, F>(self, name: &str, begin: F) -> Builder<U>
+    where
+        U: Send + 'static,
+        E: TaskError,
+        F: Fn(&T, &RunOptions) -> PendingTask<U, E> + Send + 'static,
+    {
+        let (plan, mut parts, input) = self.into_chain();
+        let output = slots();
+        let (options, lanes) = (RunOptions::default(), Vec::new());
+        let link = TaskLink { begin, input, output: Arc::clone(&output), options, lanes };
+        parts.links.push((0, StageOptions::named(name), Box::new(link)));
+        Builder { plan, open: OpenStage::Chain(parts, output, Sort::OPS), options: StageOptions::named(name) }
     }
 
     /// Sends a message for each item to one of a program's own workers, chosen by the pool's

@@ -23,7 +23,7 @@ use panoply_runtime::time::{later, nanoseconds, sooner};
 
 use super::control::{Control, Failure, Signals, Verdict, lock};
 use super::error::Cause;
-use super::link::{End, Head, Link, Order};
+use super::link::{End, Head, Link, Order, Receipt};
 use super::meter::{Idle, Meter, StageCounters};
 use super::options::{LANES_MAX, StageOptions};
 use super::report::StageReport;
@@ -190,8 +190,9 @@ impl Chain {
         let record = &mut core.lanes[lane];
         if let Some(tracer) = &control.tracer {
             match &receipt {
-                Some(report) => tracer.op(stage.index, record.item, (record.since, now), report),
-                None => tracer.stage(stage.index, record.item, record.since, now),
+                Receipt::Op(report) => tracer.op(stage.index, record.item, (record.since, now), report),
+                Receipt::Task(report) => tracer.task(stage.index, record.item, (record.since, now), report),
+                Receipt::None => tracer.stage(stage.index, record.item, record.since, now),
             }
         }
         lock(&stage.meter).end(now);
@@ -451,7 +452,7 @@ mod tests {
     use super::super::options::{ErrorPolicy, RunChoices};
     use super::*;
     use panoply_core::clock::{Clock, VirtualClock};
-    use panoply_core::{Api, DeviceId, Error, Report};
+    use panoply_core::{Api, DeviceId, Error};
     use panoply_lockfree::ring::{Item, Ring};
 
     /// A link that fails `failures` times with a lost device, and counts how often it was started.
@@ -476,9 +477,9 @@ mod tests {
             Ok(())
         }
 
-        fn poll(&mut self, _lane: usize, _context: &mut Context<'_>) -> Poll<Result<Option<Report>, Cause>> {
+        fn poll(&mut self, _lane: usize, _context: &mut Context<'_>) -> Poll<Result<Receipt, Cause>> {
             if self.failures == 0 {
-                return Poll::Ready(Ok(None));
+                return Poll::Ready(Ok(Receipt::None));
             }
             self.failures -= 1;
             let device = DeviceId { api: Api::SIMULATED, index: 0 };

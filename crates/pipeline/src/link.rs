@@ -13,7 +13,9 @@ use panoply_lockfree::foreign::{contain, discard};
 use panoply_lockfree::ring::{Item, Ring};
 use panoply_runtime::pool::PendingReply;
 use panoply_runtime::worker::BoxError;
-use panoply_runtime::{PendingOutcome, RunOptions, Runtime, Worker};
+use panoply_runtime::{
+    PendingOutcome, PendingTask, PendingTaskOutcome, RunOptions, Runtime, TaskError, TaskOutcome, TaskReport, Worker,
+};
 
 use super::control::{Control, Failure, lock};
 use super::error::Cause;
@@ -39,6 +41,13 @@ pub(crate) struct Order {
     pub(crate) deadline: Option<Instant>,
 }
 
+/// How a link was run.
+pub(crate) enum Receipt {
+    None,
+    Op(Report),
+    Task(TaskReport),
+}
+
 /// One step of an item's way through a chain.
 pub(crate) trait Link: Send {
     /// Makes room for `lanes` lanes.
@@ -53,9 +62,8 @@ pub(crate) trait Link: Send {
     /// Starts the link with the value in the lane's input slot.
     fn start(&mut self, order: &Order) -> Result<(), Cause>;
 
-    /// Polls the link. When it is done, the output is in the lane's slot. An op also returns its
-    /// report.
-    fn poll(&mut self, lane: usize, context: &mut Context<'_>) -> Poll<Result<Option<Report>, Cause>>;
+    /// Polls the link. When it is done, the output is in the lane's slot.
+    fn poll(&mut self, lane: usize, context: &mut Context<'_>) -> Poll<Result<Receipt, Cause>>;
 
     /// Whether the lane's last start may be repeated.
     fn may_repeat(&self, lane: usize) -> bool;
@@ -150,7 +158,7 @@ where
         Ok(())
     }
 
-    fn poll(&mut self, lane: usize, context: &mut Context<'_>) -> Poll<Result<Option<Report>, Cause>> {
+    fn poll(&mut self, lane: usize, context: &mut Context<'_>) -> Poll<Result<Receipt, Cause>> {
         let Some(record) = self.lanes.get_mut(lane) else { return Poll::Pending };
         // A late wake-up, for a lane that has moved on.
         let Some(pending) = record.pending.as_mut() else { return Poll::Pending };
@@ -160,7 +168,7 @@ where
         let typed = contain(|| outcome.and_then(typed)).map_err(Cause::Panicked);
         Poll::Ready(typed.and_then(|typed| typed.map_err(Cause::Op)).map(|(output, report)| {
             put(&self.output, lane, Some(output));
-            Some(report)
+            Receipt::Op(report)
         }))
     }
 
@@ -170,6 +178,79 @@ where
 
     fn clear(&mut self, lane: usize) {
         discard(self.lanes.get_mut(lane).and_then(|lane| lane.pending.take()));
+        discard(put(&self.output, lane, None));
+    }
+}
+
+/// Runs a task that a closure begins for each item.
+pub(crate) struct TaskLink<T, U, E, F> {
+    pub(crate) begin: F,
+    pub(crate) input: Slots<T>,
+    pub(crate) output: Slots<U>,
+    pub(crate) options: RunOptions,
+    pub(crate) lanes: Vec<Option<PendingTaskOutcome<U, E>>>,
+}
+
+impl<T, U, E, F> Link for TaskLink<T, U, E, F>
+where
+    T: Send + 'static,
+    U: Send + 'static,
+    E: TaskError,
+    F: Fn(&T, &RunOptions) -> PendingTask<U, E> + Send + 'static,
+{
+    fn prepare(&mut self, lanes: usize) {
+        self.lanes.resize_with(lanes, || None);
+        lock(&self.output).resize_with(lanes, || None);
+    }
+
+    fn deliver(&mut self) {
+        self.options.to_host = true;
+    }
+
+    fn wish(&mut self, options: &RunOptions) {
+        self.options = options.clone();
+    }
+
+    fn start(&mut self, order: &Order) -> Result<(), Cause> {
+        let options = RunOptions { deadline: order.deadline, ..self.options.clone() };
+        let begun = {
+            let input = lock(&self.input);
+            let Some(Some(item)) = input.get(order.lane) else { return Err(nothing_there()) };
+            contain(|| (self.begin)(item, &options).with_report())
+        };
+        let begun = begun.map_err(Cause::Panicked)?;
+        match self.lanes.get_mut(order.lane) {
+            Some(lane) => *lane = Some(begun),
+            None => return Err(nothing_there()),
+        }
+        Ok(())
+    }
+
+    fn poll(&mut self, lane: usize, context: &mut Context<'_>) -> Poll<Result<Receipt, Cause>> {
+        let Some(Some(pending)) = self.lanes.get_mut(lane) else { return Poll::Pending };
+        // Steps on the host are a program's code, or a library's.
+        let polled = match contain(|| Pin::new(pending).poll(context)) {
+            Ok(Poll::Pending) => return Poll::Pending,
+            Ok(Poll::Ready(Ok(outcome))) => Ok(outcome),
+            Ok(Poll::Ready(Err(error))) => Err(match error.of_op() {
+                Some(error) => Cause::Op(error.clone()),
+                None => Cause::Error(error.to_string()),
+            }),
+            Err(message) => Err(Cause::Panicked(message)),
+        };
+        discard(self.lanes.get_mut(lane).and_then(Option::take));
+        Poll::Ready(polled.map(|TaskOutcome { output, report }| {
+            put(&self.output, lane, Some(output));
+            Receipt::Task(report)
+        }))
+    }
+
+    fn may_repeat(&self, _lane: usize) -> bool {
+        true
+    }
+
+    fn clear(&mut self, lane: usize) {
+        discard(self.lanes.get_mut(lane).and_then(Option::take));
         discard(put(&self.output, lane, None));
     }
 }
@@ -230,7 +311,7 @@ where
         Ok(())
     }
 
-    fn poll(&mut self, lane: usize, context: &mut Context<'_>) -> Poll<Result<Option<Report>, Cause>> {
+    fn poll(&mut self, lane: usize, context: &mut Context<'_>) -> Poll<Result<Receipt, Cause>> {
         let Some(Some(pending)) = self.pending.get_mut(lane) else { return Poll::Pending };
         let polled = match contain(|| pending.poll_answer(context)) {
             Ok(Poll::Pending) => return Poll::Pending,
@@ -240,7 +321,7 @@ where
         discard(self.pending.get_mut(lane).and_then(Option::take));
         Poll::Ready(polled.map(|answer| {
             put(&self.output, lane, Some(answer));
-            None
+            Receipt::None
         }))
     }
 

@@ -12,6 +12,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use panoply_core::{DeviceId, Report};
+use panoply_runtime::TaskReport;
 use panoply_runtime::time::{later, nanoseconds};
 
 use super::control::lock;
@@ -53,6 +54,10 @@ impl Tracer {
     /// Records an op that was sent at `start` and whose output was available at `end`.
     pub(crate) fn op(&self, stage: usize, item: u64, (start, end): (Instant, Instant), report: &Report) {
         self.stage(stage, item, start, end);
+        self.device(stage, item, (start, end), report);
+    }
+
+    fn device(&self, stage: usize, item: u64, (start, end): (Instant, Instant), report: &Report) {
         let begun = later(start, report.queued).min(end);
         let done = later(begun, report.ran).min(end);
         let computes = match report.transferred.filter(|time| !time.is_zero()) {
@@ -65,6 +70,19 @@ impl Tracer {
         };
         let stops = report.device_time.map_or(done, |time| later(computes, time).min(done));
         self.add(Track::Device(report.device), stage, item, computes, stops);
+    }
+
+    /// Records a task whose steps followed each other from `start` to `end`.
+    pub(crate) fn task(&self, stage: usize, item: u64, (start, end): (Instant, Instant), report: &TaskReport) {
+        self.stage(stage, item, start, end);
+        let mut begun = start;
+        for step in &report.steps {
+            let done = later(begun, step.took).min(end);
+            if let Some(report) = &step.op {
+                self.device(stage, item, (begun, done), report);
+            }
+            begun = done;
+        }
     }
 
     pub(crate) fn finish(&self, stages: &[String]) -> Trace {

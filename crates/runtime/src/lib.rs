@@ -5,7 +5,9 @@
 //! * [`runtime`]: the program's entry point. It finds devices, starts their workers and accepts
 //!   ops.
 //! * [`pending`]: the futures that the runtime returns. They need no executor; `.wait()` blocks.
-//! * [`options`]: a caller's wishes for one op.
+//! * `pending_many`: the future of a list of ops. [`task`]: work of several steps that runs like one
+//!   op.
+//! * [`options`]: a caller's wishes for one op. `claims`: devices that one caller has for itself.
 //! * [`router`]: picks the lane for an op.
 //! * [`device_worker`]: one thread and one engine per device, and how every op gets exactly one
 //!   outcome.
@@ -20,7 +22,7 @@
 //!   work.
 //! * [`telemetry`]: the runtime's public metrics.
 //! * [`worker`], [`pool`], [`partition`]: a program's own workers, in pools, with typed replies and
-//!   supervision.
+//!   supervision. `accelerated`: workers that own a device, or a part of one.
 //! * [`stepped`]: a runtime without threads, for simulations of the layers above it.
 //! * `errands`: where foreign code is called for the ops of a stuck or ended worker. `timers`:
 //!   where wakers are called at a time. `threads`: the threads of a runtime.
@@ -33,22 +35,25 @@
 //! A module knows the modules below it, and none above:
 //!
 //! ```text
+//! accelerated
 //! runtime         stepped
-//! verifier
+//! verifier, pending_many, task
 //! relay, pending, telemetry
 //! router          device_worker
 //! lane
 //! domain_pools
 //! options   batcher   health   learned   metrics   verify
-//! threads, timers, errands, time, address_space
+//! threads, timers, errands, claims, time, address_space
 //! panoply_lockfree, panoply_placement
 //! ```
 //!
 //! The crate knows no backend: backends are passed in as `dyn Backend`.
 
+pub mod accelerated;
 #[allow(unsafe_code)] // Maps memory, to learn whether the system would give it.
 mod address_space;
 pub mod batcher;
+mod claims;
 pub mod device_worker;
 pub mod domain_pools;
 #[doc(hidden)]
@@ -60,12 +65,14 @@ mod metrics;
 pub mod options;
 pub mod partition;
 pub mod pending;
+mod pending_many;
 pub mod pool;
 mod relay;
 pub mod router;
 pub mod runtime;
 #[doc(hidden)]
 pub mod stepped;
+pub mod task;
 pub mod telemetry;
 #[doc(hidden)]
 pub mod threads;
@@ -79,7 +86,9 @@ pub mod worker;
 #[cfg(test)]
 mod simulation;
 
+pub use accelerated::{AcceleratedWorker, DeviceShare, OnDevice};
 pub use batcher::Batching;
+pub use claims::{Claim, Share};
 pub use device_worker::supervisor::Shutdown;
 pub use device_worker::{PoolWorkerReport, WorkerCounters, WorkerLimits, WorkerReport, WorkerState};
 pub use domain_pools::{DevicePool, PoolName, PoolPriority, Pools};
@@ -89,9 +98,11 @@ pub use options::{FallbackPolicy, Goal, Priority, RunOptions};
 pub use panoply_lockfree::process;
 pub use panoply_placement as placement;
 pub use pending::{Pending, PendingOutcome};
+pub use pending_many::{PendingMany, PendingManyOutcomes};
 pub use pool::{PoolOptions, WorkerPool};
 pub use router::Exploration;
 pub use router::profile::{Profile, ProfileError};
 pub use runtime::{BackendReport, BuildError, Builder, DeviceChange, Rediscovery, Runtime};
+pub use task::{PendingTask, PendingTaskOutcome, TASK_STEPS_MAX, TaskError, TaskOutcome, TaskReport, TaskStep};
 pub use verify::Verify;
 pub use worker::{Envelope, Worker, WorkerError};

@@ -4,6 +4,8 @@ use std::time::Instant;
 
 use panoply_core::{DeviceId, Error, Result};
 
+use crate::claims::Claim;
+
 /// A caller's wishes for one op. Everything is optional; the runtime decides what is left out.
 ///
 /// ```
@@ -38,6 +40,9 @@ pub struct RunOptions {
     /// runtime's share; at least 1. The runtime must be set up to compare answers: see
     /// [`Verify`](crate::Verify).
     pub verify_every: Option<u32>,
+    /// Run it on the device of this claim, and no other: see
+    /// [`DeviceShare`](crate::DeviceShare::options).
+    pub claim: Option<Claim>,
 }
 
 /// The goal by which a device is chosen.
@@ -232,13 +237,21 @@ impl RunOptions {
         if let Some(device) = self.prefer.filter(forbidden) {
             return against(format!("preferring {device}"), format!("forbidding {device}"));
         }
+        if let Some(claimed) = self.claim.as_ref().map(Claim::device) {
+            if forbidden(&claimed) {
+                return against(format!("a claim of {claimed}"), format!("forbidding {claimed}"));
+            }
+            if let Some(other) = self.device.or(self.prefer).filter(|other| *other != claimed) {
+                return against(format!("a claim of {claimed}"), format!("requiring or preferring {other}"));
+            }
+        }
         match (self.device, self.prefer) {
             (Some(required), Some(preferred)) if required != preferred => {
                 return against(format!("requiring {required}"), format!("preferring {preferred}"));
             }
             _ => {}
         }
-        match (self.device, self.fallback) {
+        match (self.device.or(self.claim.as_ref().map(Claim::device)), self.fallback) {
             (Some(device), Some(policy @ (FallbackPolicy::Alternate | FallbackPolicy::Cpu))) => {
                 against(format!("requiring {device}"), format!("the fallback policy {policy:?}"))
             }

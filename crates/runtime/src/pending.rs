@@ -13,6 +13,7 @@ use panoply_core::{DeviceKind, Error, ErrorKind, Outcome, Result, Value};
 use panoply_lockfree::sleeper::SPIN_US_MAX;
 use panoply_lockfree::slot::WaitError;
 
+use crate::claims::ClaimPermit;
 use crate::lane::{Lane, OpAnswer, OpReceiver, OpTicket, PlaceInLine};
 use crate::timers::{Alarm, Timers};
 
@@ -44,6 +45,8 @@ struct SentOp {
     deadline: Option<Deadline>,
     /// How long a caller spins for the outcome.
     spin_us_max: u64,
+    /// Its place among the ops of its claim.
+    _permit: Option<ClaimPermit>,
 }
 
 /// The largest inputs of an op that is expected to finish while its caller spins.
@@ -87,8 +90,13 @@ impl Deadline {
         Deadline { at, timers: Arc::clone(timers), armed: None }
     }
 
+    /// When it passes.
+    pub(crate) fn at(&self) -> Instant {
+        self.at
+    }
+
     /// Makes the timers wake this waker, and no earlier one, when the time comes.
-    fn arm(&mut self, waker: &Waker) {
+    pub(crate) fn arm(&mut self, waker: &Waker) {
         if self.armed.as_ref().is_some_and(|(armed, _)| armed.will_wake(waker)) {
             return;
         }
@@ -124,10 +132,11 @@ impl<T> Pending<T> {
         unsent: Option<OpTicket>,
         deadline: Option<Deadline>,
         input_bytes: usize,
+        permit: Option<ClaimPermit>,
         convert: fn(Value) -> Result<T>,
     ) -> Pending<T> {
         let spin_us_max = spin_us_max(lane.info.kind, input_bytes);
-        let mut sent = SentOp { receiver, lane, place: None, deadline, spin_us_max };
+        let mut sent = SentOp { receiver, lane, place: None, deadline, spin_us_max, _permit: permit };
         if let Some(ticket) = unsent {
             sent.get_in_line(ticket);
         }

@@ -119,7 +119,7 @@ impl Entrance {
     fn try_send(&self, op: Op, wishes: Wishes, may_wait: bool) -> Pending<Value> {
         let bytes = op.input_bytes();
         match self.router.send(op, wishes, self.clock.now(), may_wait) {
-            Ok(sent) => Pending::sent(sent.receiver, sent.lane, sent.unsent, None, bytes, Ok),
+            Ok(sent) => Pending::sent(sent.receiver, sent.lane, sent.unsent, None, bytes, None, Ok),
             Err(error) => Pending::refused(error, Ok),
         }
     }

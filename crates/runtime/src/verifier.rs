@@ -384,7 +384,7 @@ impl Verifier {
         let deadline = Some(Deadline::new(case.until, &self.timers));
         let wishes = Verifier::wishes(case, allowed);
         let Dispatch { receiver, lane, unsent } = self.router.send(op, wishes, Instant::now(), true)?;
-        Pending::sent(receiver, lane, unsent, deadline, bytes, Ok).with_report().wait()
+        Pending::sent(receiver, lane, unsent, deadline, bytes, None, Ok).with_report().wait()
     }
 
     /// The first answer, copied to the host.

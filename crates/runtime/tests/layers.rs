@@ -10,14 +10,15 @@ use std::path::Path;
 const LAYERS: [&[&[&str]]; 11] = [
     &[&["time"], &["process"], &["partition"], &["address_space"]],
     &[&["threads"], &["room"]],
-    &[&["timers"], &["errands"]],
+    &[&["timers"], &["errands"], &["claims"]],
     &[&["options"], &["batcher"], &["health"], &["learned"], &["metrics"], &["verify"]],
     &[&["domain_pools"]],
     &[&["lane"], &["worker", "pool"]],
     &[&["router"], &["device_worker"]],
     &[&["relay"], &["pending"], &["telemetry"]],
-    &[&["verifier"]],
+    &[&["verifier"], &["pending_many"], &["task"]],
     &[&["runtime"], &["stepped"]],
+    &[&["accelerated"]],
     &[&["simulation"]],
 ];
 

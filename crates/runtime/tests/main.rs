@@ -1,5 +1,6 @@
 //! Every integration test of the crate that does not need a process of its own, in one program.
 
+mod claims;
 mod crowded;
 mod fallback;
 mod faults;
@@ -10,6 +11,7 @@ mod pools;
 mod reentry;
 mod routing;
 mod support;
+mod tasks;
 mod verified;
 mod worker_waits;
 mod workers;

@@ -4,6 +4,8 @@ use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use panoply_runtime::TaskError;
+
 /// The result of everything in this crate that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -109,6 +111,16 @@ impl From<panoply_inputs::Error> for Error {
         match error {
             panoply_inputs::Error::Tensor(cause) => Error::Run(cause),
             other => Error::Input(other),
+        }
+    }
+}
+
+impl TaskError for Error {
+    fn of_op(&self) -> Option<&panoply_core::Error> {
+        match self {
+            Error::Run(cause) => Some(cause),
+            Error::Model(cause) => cause.of_op(),
+            _ => None,
         }
     }
 }

@@ -7,3 +7,4 @@ mod ensembles;
 #[path = "../../models/tests/onnx/mod.rs"]
 mod onnx;
 mod serving;
+mod tasks;

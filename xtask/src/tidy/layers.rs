@@ -33,7 +33,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("store", &["runtime", "core"]),
     ("arrays", &["nn", "runtime", "core"]),
     ("nn", &["pipeline", "runtime", "core"]),
-    ("serve", &["models", "inputs", "runtime", "core"]),
+    ("serve", &["models", "inputs", "runtime", "lockfree", "core"]),
     // The steps of recurrent layers, as pure functions over slices: these kernels know no backend.
     ("models", &["cpu_kernels", "runtime", "core"]),
     ("inputs", &["core"]),

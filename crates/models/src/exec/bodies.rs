@@ -1,5 +1,8 @@
 //! Loops: `Loop`, `Scan` and `SequenceMap`, whose bodies are programs of their own.
 
+use std::future::Future;
+use std::pin::Pin;
+
 use super::{Context, Executable, RunValue};
 use crate::array::Array;
 use crate::error::{Error, Result};
@@ -11,26 +14,41 @@ use crate::value::Value;
 
 /// Runs a node that has a body. `captured` are the values of the surrounding graph that the body
 /// reads.
-pub(super) fn run(
+pub(super) async fn run(
     context: &Context<'_>,
     call: &Call<'_>,
     body: &Executable,
     captured: &[RunValue],
 ) -> Result<Vec<Value>> {
     match call.node.kind {
-        OpKind::Loop => run_loop(context, call, body, captured),
-        OpKind::Scan => run_scan(context, call, body, captured),
-        _ => run_map(context, call, body, captured),
+        OpKind::Loop => run_loop(context, call, body, captured).await,
+        OpKind::Scan => run_scan(context, call, body, captured).await,
+        _ => run_map(context, call, body, captured).await,
     }
 }
 
-fn turn(context: &Context<'_>, body: &Executable, inputs: Vec<Value>, captured: &[RunValue]) -> Result<Vec<Value>> {
-    context.turn()?;
-    let inputs = inputs.into_iter().map(RunValue::Value).chain(captured.iter().cloned());
-    body.run(context, inputs.collect())?.iter().map(|output| context.fetch(output)).collect()
+/// The outputs of one iteration.
+type Turn<'t> = Pin<Box<dyn Future<Output = Result<Vec<Value>>> + Send + 't>>;
+
+/// Runs the body once. Bodies contain bodies, so the future is on the heap.
+fn turn<'t>(context: &'t Context<'_>, body: &'t Executable, inputs: Vec<Value>, captured: &'t [RunValue]) -> Turn<'t> {
+    Box::pin(async move {
+        context.turn()?;
+        let inputs = inputs.into_iter().map(RunValue::Value).chain(captured.iter().cloned());
+        let mut outputs = Vec::new();
+        for output in body.run(context, inputs.collect()).await? {
+            outputs.push(context.fetch(&output).await?);
+        }
+        Ok(outputs)
+    })
 }
 
-fn run_loop(context: &Context<'_>, call: &Call<'_>, body: &Executable, captured: &[RunValue]) -> Result<Vec<Value>> {
+async fn run_loop(
+    context: &Context<'_>,
+    call: &Call<'_>,
+    body: &Executable,
+    captured: &[RunValue],
+) -> Result<Vec<Value>> {
     let limit = call.optional_ints(0)?.and_then(|limit| limit.first().copied());
     let mut goes_on = match call.inputs.get(1).and_then(Option::as_ref) {
         Some(condition) => truth(condition)?,
@@ -43,7 +61,7 @@ fn run_loop(context: &Context<'_>, call: &Call<'_>, body: &Executable, captured:
     while goes_on && limit.is_none_or(|limit| turns < limit) {
         let mut inputs = vec![Array::from_i64s([turns], [])?.into(), Array::from_bools(&[goes_on], [])?.into()];
         inputs.append(&mut carried);
-        let mut outputs = turn(context, body, inputs, captured)?.into_iter();
+        let mut outputs = turn(context, body, inputs, captured).await?.into_iter();
         goes_on = outputs.next().as_ref().map(truth).transpose()?.unwrap_or(false);
         carried = outputs.by_ref().take(carried_len).collect();
         for (list, value) in collected.iter_mut().zip(outputs) {
@@ -83,9 +101,14 @@ fn at_index(array: &Array, axis: usize, index: usize) -> Result<Array> {
     view(array, &dims, start, &steps)
 }
 
-fn run_scan(context: &Context<'_>, call: &Call<'_>, body: &Executable, captured: &[RunValue]) -> Result<Vec<Value>> {
+async fn run_scan(
+    context: &Context<'_>,
+    call: &Call<'_>,
+    body: &Executable,
+    captured: &[RunValue],
+) -> Result<Vec<Value>> {
     if call.version() < 9 {
-        return scan_batches(context, call, body, captured);
+        return scan_batches(context, call, body, captured).await;
     }
     let scanned = size_of_int(call.int("num_scan_inputs", 1)?)?;
     let arrays = call.arrays(0)?;
@@ -111,7 +134,7 @@ fn run_scan(context: &Context<'_>, call: &Call<'_>, body: &Executable, captured:
             }
             given.push(at_index(array, *axis, if *reversed { turns - 1 - at } else { at })?.into());
         }
-        let mut outputs = turn(context, body, given, captured)?.into_iter();
+        let mut outputs = turn(context, body, given, captured).await?.into_iter();
         carried = outputs.by_ref().take(states).collect();
         for (list, value) in collected.iter_mut().zip(outputs) {
             list.push(value.array()?.clone());
@@ -141,7 +164,7 @@ fn list_flag(call: &Call<'_>, name: &str, place: usize) -> Result<bool> {
 
 /// Version 8 of `Scan`: a leading batch axis and sequence lengths. Only sequences of full length
 /// are supported.
-fn scan_batches(
+async fn scan_batches(
     context: &Context<'_>,
     call: &Call<'_>,
     body: &Executable,
@@ -169,7 +192,7 @@ fn scan_batches(
             for array in &given[states..] {
                 inputs.push(at_index(array, 0, at)?.into());
             }
-            let mut outputs = turn(context, body, inputs, captured)?.into_iter();
+            let mut outputs = turn(context, body, inputs, captured).await?.into_iter();
             carried = outputs.by_ref().take(states).collect();
             for (list, value) in collected.iter_mut().zip(outputs) {
                 list.push(value.array()?.clone());
@@ -185,7 +208,12 @@ fn scan_batches(
     rows.iter().map(|list| stack(list, 0).map(Value::Array)).collect()
 }
 
-fn run_map(context: &Context<'_>, call: &Call<'_>, body: &Executable, captured: &[RunValue]) -> Result<Vec<Value>> {
+async fn run_map(
+    context: &Context<'_>,
+    call: &Call<'_>,
+    body: &Executable,
+    captured: &[RunValue],
+) -> Result<Vec<Value>> {
     let values: Vec<&Value> = call.inputs.iter().flatten().collect();
     let first = values.first().ok_or_else(|| Error::invalid("SequenceMap", "a sequence", "nothing"))?;
     let turns = first.sequence()?.len();
@@ -198,7 +226,7 @@ fn run_map(context: &Context<'_>, call: &Call<'_>, body: &Executable, captured: 
                 .ok_or_else(|| Error::invalid("SequenceMap", format!("{turns} elements"), items.len())),
             other => Ok((*other).clone()),
         };
-        let outputs = turn(context, body, values.iter().map(pick).collect::<Result<_>>()?, captured)?;
+        let outputs = turn(context, body, values.iter().map(pick).collect::<Result<_>>()?, captured).await?;
         for (list, value) in lists.iter_mut().zip(outputs) {
             list.push(value);
         }

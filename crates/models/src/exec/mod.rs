@@ -17,6 +17,9 @@
 //!    never while a step runs.
 //! 6. The iterations of all loops of a run are bounded in total, and so are the bytes that the run
 //!    holds on the host.
+//! 7. A run is a future. Nodes on the host are computed where it is polled. A run whose context
+//!    blocks waits for each graph on the calling thread instead, and so is done when it is first
+//!    polled ([`finished`]). Before each step a run looks whether it is still wanted and in time.
 
 mod bodies;
 mod kept;
@@ -24,16 +27,19 @@ mod replay;
 mod state;
 mod tracer;
 
-use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::sync::{Arc, RwLock};
-use std::time::Instant;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
 
 use panoply_core::graph::Graph;
 use panoply_core::op::compute::Transfer;
 use panoply_core::op::graph::RunGraph;
-use panoply_core::{DeviceId, Location, Tensor};
-use panoply_runtime::{RunOptions, Runtime};
+use panoply_core::{DeviceId, Location, Operation, Outcome as OpOutcome, Report, Tensor};
+use panoply_runtime::{RunOptions, Runtime, TaskReport};
 
 use crate::array::Array;
 use crate::bounds::bound;
@@ -60,24 +66,86 @@ pub struct Context<'a> {
     pub runtime: Option<&'a Runtime>,
     /// The options of every graph that is run.
     pub options: RunOptions,
-    turns: Cell<u64>,
-    bytes: Cell<u64>,
+    /// Whether the run waits on the calling thread.
+    blocks: bool,
+    turns: AtomicU64,
+    bytes: AtomicU64,
     /// The devices that ran graphs, as reported by the runtime, each with its number of graphs.
-    devices: RefCell<Vec<(DeviceId, u64)>>,
+    devices: Mutex<Vec<(DeviceId, u64)>>,
     /// Measures each step, if the run is for a profile. Every graph then has one node.
     recorder: Option<Recorder>,
+    /// The steps so far, if a report is wanted.
+    report: Option<Mutex<TaskReport>>,
+    /// Whether the answer is still wanted.
+    is_wanted: Option<&'a (dyn Fn() -> bool + Sync)>,
+}
+
+/// The output of a future that never waits: a run whose context blocks.
+pub fn finished<T, E: From<Error>>(run: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+    match pin!(run).poll(&mut std::task::Context::from_waker(Waker::noop())) {
+        Poll::Ready(answer) => answer,
+        Poll::Pending => Err(Error::invalid("a run", "a context that blocks", "one that does not").into()),
+    }
+}
+
+fn locked<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
+    lock.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<'a> Context<'a> {
-    /// The environment of a run that starts now.
-    pub fn new(runtime: Option<&'a Runtime>, options: RunOptions) -> Context<'a> {
-        let (turns, bytes, devices) = (Cell::new(0), Cell::new(0), RefCell::default());
-        Context { runtime, options, turns, bytes, devices, recorder: None }
+    /// The environment of a run that waits on the calling thread: see [`finished`].
+    pub fn blocking(runtime: Option<&'a Runtime>, options: RunOptions) -> Context<'a> {
+        let (turns, bytes, devices) = (AtomicU64::new(0), AtomicU64::new(0), Mutex::default());
+        let (recorder, report, is_wanted) = (None, None, None);
+        Context { runtime, options, blocks: true, turns, bytes, devices, recorder, report, is_wanted }
+    }
+
+    /// The environment of a run that is awaited, with a report of its steps.
+    pub fn awaiting(runtime: &'a Runtime, options: RunOptions) -> Context<'a> {
+        Context { blocks: false, ..Context::blocking(Some(runtime), options).with_report() }
+    }
+
+    /// Makes a report of the steps.
+    pub fn with_report(self) -> Context<'a> {
+        Context { report: Some(Mutex::default()), ..self }
+    }
+
+    /// The environment of a part of this run, with bounds and a report of its own: the report goes
+    /// to [`Context::absorb`].
+    pub fn part(&self) -> Context<'a> {
+        let report = self.report.as_ref().map(|_| Mutex::default());
+        let (blocks, is_wanted) = (self.blocks, self.is_wanted);
+        Context { blocks, report, is_wanted, ..Context::blocking(self.runtime, self.options.clone()) }
+    }
+
+    /// Adds the steps of a part to the report, with the part's name before theirs.
+    pub fn absorb(&self, name: &str, part: Context<'_>) {
+        if let (Some(report), Some(part)) = (&self.report, part.report) {
+            locked(report).add_part(name, part.into_inner().unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+
+    /// Ends the run before its next step if its answer is no longer wanted.
+    pub fn while_wanted(self, is_wanted: &'a (dyn Fn() -> bool + Sync)) -> Context<'a> {
+        Context { is_wanted: Some(is_wanted), ..self }
+    }
+
+    /// The report of the run, which began at this time.
+    pub fn into_report(self, began: Instant) -> TaskReport {
+        let report = self.report.map(|report| report.into_inner().unwrap_or_else(PoisonError::into_inner));
+        TaskReport { took: began.elapsed(), ..report.unwrap_or_default() }
+    }
+
+    /// Adds a step to the report, if there is one.
+    pub fn note(&self, name: impl FnOnce() -> String, took: Duration, op: Option<Report>) {
+        if let Some(report) = &self.report {
+            locked(report).add(name(), took, op);
+        }
     }
 
     /// The environment of a run that executes one node after the other and measures each.
     pub(crate) fn profiling(runtime: &'a Runtime, options: RunOptions) -> Context<'a> {
-        Context { recorder: Some(Recorder::default()), ..Context::new(Some(runtime), options) }
+        Context { recorder: Some(Recorder::default()), ..Context::blocking(Some(runtime), options) }
     }
 
     /// The times of a run that was measured.
@@ -87,16 +155,19 @@ impl<'a> Context<'a> {
 
     /// Counts an iteration of a loop. Fails beyond the bound or after the deadline.
     fn turn(&self) -> Result<()> {
-        self.turns.set(self.turns.get() + 1);
-        if self.turns.get() > bound(TURNS_MAX) as u64 {
+        let turns = self.turns.fetch_add(1, Ordering::Relaxed) + 1;
+        if turns > bound(TURNS_MAX) as u64 {
             let (what, limit) = ("the turns of a run's loops", TURNS_MAX as u64);
-            return Err(Error::Limit { what, limit, got: self.turns.get() });
+            return Err(Error::Limit { what, limit, got: turns });
         }
         self.in_time()
     }
 
-    /// Fails after the deadline.
+    /// Fails after the deadline, or if the answer is no longer wanted.
     pub fn in_time(&self) -> Result<()> {
+        if self.is_wanted.is_some_and(|is_wanted| !is_wanted()) {
+            return Err(Error::Run(panoply_core::Error::Cancelled));
+        }
         match self.options.deadline {
             Some(deadline) if Instant::now() >= deadline => {
                 let late_by = deadline.elapsed();
@@ -108,50 +179,78 @@ impl<'a> Context<'a> {
 
     /// Adds a value's bytes to those held by the run.
     fn hold(&self, bytes: u64) -> Result<()> {
-        self.bytes.set(self.bytes.get().saturating_add(bytes));
+        let got = self.bytes.load(Ordering::Relaxed).saturating_add(bytes);
+        self.bytes.store(got, Ordering::Relaxed);
         let limit = bound(RUN_BYTES_MAX) as u64;
-        match self.bytes.get() <= limit {
+        match got <= limit {
             true => Ok(()),
-            false => Err(Error::Limit { what: "the bytes of a run's values", limit, got: self.bytes.get() }),
+            false => Err(Error::Limit { what: "the bytes of a run's values", limit, got }),
         }
     }
 
     fn let_go(&self, live: Option<RunValue>) {
-        self.bytes.set(self.bytes.get().saturating_sub(live.map_or(0, |live| live.bytes())));
+        let held = self.bytes.load(Ordering::Relaxed);
+        self.bytes.store(held.saturating_sub(live.map_or(0, |live| live.bytes())), Ordering::Relaxed);
     }
 
-    fn run_graph(&self, graph: &Graph, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
-        let runtime = self.runtime.ok_or_else(|| Error::unsupported("a graph without a runtime"))?;
-        let outcome = runtime.run_with(RunGraph::new(graph, inputs), self.options.clone()).with_report().wait()?;
-        // Parts of a split graph ran on other devices.
-        let mut devices = self.devices.borrow_mut();
-        count_in(&mut devices, outcome.report.device, 1);
-        if let Some(recorder) = &self.recorder {
-            recorder.ran_on(outcome.report.device);
+    /// Runs an op, and adds it to the report.
+    async fn run_op<O: Operation>(
+        &self,
+        op: O,
+        options: RunOptions,
+        name: impl FnOnce() -> String,
+    ) -> Result<OpOutcome<O::Output>> {
+        let runtime = self.runtime.ok_or_else(|| Error::unsupported("an op without a runtime"))?;
+        let begun = Instant::now();
+        let pending = runtime.run_with(op, options).with_report();
+        let outcome = if self.blocks { pending.wait()? } else { pending.await? };
+        if self.report.is_some() {
+            self.note(name, begun.elapsed(), Some(outcome.report.clone()));
         }
-        outcome.report.cuts.iter().for_each(|cut| count_in(&mut devices, cut.to, 1));
-        Ok(outcome.output)
+        Ok(outcome)
+    }
+
+    /// Runs a graph with the options of the run.
+    pub async fn run_graph(&self, graph: &Graph, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
+        let name = || format!("graph of {} nodes", graph.nodes().len());
+        let OpOutcome { output, report } =
+            self.run_op(RunGraph::new(graph, inputs), self.options.clone(), name).await?;
+        // Parts of a split graph ran on other devices.
+        let mut devices = locked(&self.devices);
+        count_in(&mut devices, report.device, 1);
+        if let Some(recorder) = &self.recorder {
+            recorder.ran_on(report.device);
+        }
+        report.cuts.iter().for_each(|cut| count_in(&mut devices, cut.to, 1));
+        Ok(output)
     }
 
     /// The devices that ran graphs so far, each with its number of graphs. Parts of split graphs
     /// count as graphs.
     pub(crate) fn devices(&self) -> Vec<(DeviceId, u64)> {
-        self.devices.borrow().clone()
+        locked(&self.devices).clone()
     }
 
     /// The value, copied to the host if it is on a device.
-    pub fn fetch(&self, live: &RunValue) -> Result<Value> {
+    pub async fn fetch(&self, live: &RunValue) -> Result<Value> {
         match live {
             RunValue::Value(value) => Ok(value.clone()),
             RunValue::Tensor(tensor, kind) if tensor.location() == Location::Host => {
                 Array::from_carrier(tensor, *kind).map(Value::Array)
             }
             RunValue::Tensor(tensor, kind) => {
-                let runtime = self.runtime.ok_or_else(|| Error::unsupported("a device without a runtime"))?;
-                let tensor = runtime.run(Transfer::to_host(tensor)).wait()?;
+                let tensor = self.to_host(tensor).await?;
                 Array::from_carrier(&tensor, *kind).map(Value::Array)
             }
         }
+    }
+
+    /// Copies a tensor to the host. Of the run's options those count that name no device: the
+    /// tensor is where it is.
+    pub async fn to_host(&self, tensor: &Tensor) -> Result<Tensor> {
+        let RunOptions { deadline, priority, fallback, ref claim, .. } = self.options;
+        let options = RunOptions { deadline, priority, fallback, claim: claim.clone(), ..RunOptions::default() };
+        Ok(self.run_op(Transfer::to_host(tensor), options, || "to the host".to_owned()).await?.output)
     }
 }
 
@@ -372,7 +471,7 @@ impl Executable {
 
     /// Runs on these inputs: those of the body, followed by the surrounding values. Outputs stay
     /// where they were computed.
-    pub(crate) fn run(&self, context: &Context<'_>, inputs: Vec<RunValue>) -> Result<Vec<RunValue>> {
+    pub(crate) async fn run(&self, context: &Context<'_>, inputs: Vec<RunValue>) -> Result<Vec<RunValue>> {
         let expected = self.body.inputs.len() + self.dynamics.len();
         if inputs.len() != expected {
             return Err(Error::invalid("the inputs of a graph", expected.to_string(), inputs.len()));
@@ -383,10 +482,10 @@ impl Executable {
         inputs.iter().for_each(|input| input.form(&mut form));
         let live: Vec<Option<RunValue>> = inputs.into_iter().map(Some).collect();
         match self.lists.find(&form) {
-            Some(segment) => replay::replay(context, self, segment, live),
+            Some(segment) => replay::replay(context, self, segment, live).await,
             None => {
                 let state = State::new(&self.body, &self.statics, &self.dynamics);
-                replay::trace(context, self, state, live, &self.lists, form)
+                replay::trace(context, self, state, live, &self.lists, form).await
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::state::{State, ValueLocation};
 use super::tracer::Tracer;
@@ -18,7 +19,7 @@ use crate::program::{Node, OpKind};
 use crate::value::Value;
 
 /// Runs a list and the lists that follow it.
-pub(super) fn replay(
+pub(super) async fn replay(
     context: &Context<'_>,
     executable: &Executable,
     mut segment: Arc<Segment>,
@@ -26,27 +27,27 @@ pub(super) fn replay(
 ) -> Result<Vec<RunValue>> {
     loop {
         for (step, frees) in segment.steps.iter().zip(&segment.frees) {
-            run_step(context, step, &mut live)?;
+            run_step(context, step, &mut live).await?;
             frees.iter().for_each(|slot| context.let_go(live[*slot].take()));
         }
         let branch = match &segment.end {
             TraceEnd::Done(outputs) => return outputs.iter().map(|output| value_of(output, &live)).collect(),
             TraceEnd::Branch(branch) => branch,
         };
-        let key = branch_key(context, branch, &live)?;
+        let key = branch_key(context, branch, &live).await?;
         segment = match branch.lists.find(&key) {
             Some(next) => next,
             None => {
                 let mut state = branch.state.clone();
                 resume(&mut state, branch, &key)?;
-                return trace(context, executable, state, live, &branch.lists, key);
+                return trace(context, executable, state, live, &branch.lists, key).await;
             }
         };
     }
 }
 
 /// Traces from a state to the end and stores each list under its key.
-pub(super) fn trace(
+pub(super) async fn trace(
     context: &Context<'_>,
     executable: &Executable,
     mut state: State,
@@ -57,7 +58,7 @@ pub(super) fn trace(
     let mut parent: Option<Arc<Segment>> = None;
     loop {
         let mut tracer = Tracer::new(context, executable.share.kept(), state, live);
-        let outcome = tracer.run()?;
+        let outcome = tracer.run().await?;
         let (segment, left) = finish(tracer, outcome);
         live = left;
         let segment = Arc::new(segment);
@@ -69,7 +70,7 @@ pub(super) fn trace(
             TraceEnd::Done(outputs) => return outputs.iter().map(|output| value_of(output, &live)).collect(),
             TraceEnd::Branch(branch) => branch,
         };
-        key = branch_key(context, branch, &live)?;
+        key = branch_key(context, branch, &live).await?;
         state = branch.state.clone();
         resume(&mut state, branch, &key)?;
         parent = Some(segment);
@@ -139,13 +140,13 @@ pub(super) fn source(bound: Option<&ValueLocation>) -> OperandSource {
     }
 }
 
-fn branch_key(context: &Context<'_>, branch: &Branch, live: &[Option<RunValue>]) -> Result<Vec<u64>> {
+async fn branch_key(context: &Context<'_>, branch: &Branch, live: &[Option<RunValue>]) -> Result<Vec<u64>> {
     let mut key = Vec::new();
     match &branch.outcome {
         Outcome::Forms(slots) => {
             slots.iter().try_for_each(|slot| live_at(live, *slot).map(|live| live.form(&mut key)))?
         }
-        Outcome::Truth(slot, _) => key.push(u64::from(truth(&context.fetch(live_at(live, *slot)?)?)?)),
+        Outcome::Truth(slot, _) => key.push(u64::from(truth(&context.fetch(live_at(live, *slot)?).await?)?)),
     }
     Ok(key)
 }
@@ -197,10 +198,10 @@ fn value_of(source: &OperandSource, live: &[Option<RunValue>]) -> Result<RunValu
     }
 }
 
-fn fetch(context: &Context<'_>, source: &OperandSource, live: &[Option<RunValue>]) -> Result<Value> {
+async fn fetch(context: &Context<'_>, source: &OperandSource, live: &[Option<RunValue>]) -> Result<Value> {
     match source {
         OperandSource::Static(value) => Ok(value.clone()),
-        OperandSource::Slot(slot) => context.fetch(live_at(live, *slot)?),
+        OperandSource::Slot(slot) => context.fetch(live_at(live, *slot)?).await,
         OperandSource::Missing => Err(Error::invalid("an output", "a value", "none")),
     }
 }
@@ -215,10 +216,11 @@ fn put(context: &Context<'_>, live: &mut Vec<Option<RunValue>>, slot: usize, val
 }
 
 /// Runs one step on the values in the slots, and measures it in runs for a profile.
-pub(super) fn run_step(context: &Context<'_>, step: &RunStep, live: &mut Vec<Option<RunValue>>) -> Result<()> {
-    let Some(recorder) = &context.recorder else { return execute(context, step, live) };
+pub(super) async fn run_step(context: &Context<'_>, step: &RunStep, live: &mut Vec<Option<RunValue>>) -> Result<()> {
+    context.in_time()?;
+    let Some(recorder) = &context.recorder else { return execute(context, step, live).await };
     let begin = recorder.begin();
-    execute(context, step, live)?;
+    execute(context, step, live).await?;
     match step {
         RunStep::Graph { node: Some(node), .. } => recorder.end(&begin, &node.name, &node.op, true),
         RunStep::Host { node, .. } => recorder.end(&begin, &node.name, &node.op, false),
@@ -227,26 +229,30 @@ pub(super) fn run_step(context: &Context<'_>, step: &RunStep, live: &mut Vec<Opt
     Ok(())
 }
 
-fn execute(context: &Context<'_>, step: &RunStep, live: &mut Vec<Option<RunValue>>) -> Result<()> {
+async fn execute(context: &Context<'_>, step: &RunStep, live: &mut Vec<Option<RunValue>>) -> Result<()> {
     match step {
         RunStep::Graph { graph, inputs, outputs, .. } => {
             let tensors = inputs.iter().map(|slot| live_at(live, *slot)?.tensor()).collect::<Result<Vec<_>>>()?;
-            let made = context.run_graph(graph, &tensors.iter().collect::<Vec<_>>())?;
+            let made = context.run_graph(graph, &tensors.iter().collect::<Vec<_>>()).await?;
             for (tensor, (slot, kind)) in made.into_iter().zip(outputs) {
                 put(context, live, *slot, RunValue::Tensor(tensor, *kind))?;
             }
         }
         RunStep::Indices { input, output, len } => {
-            let value = context.fetch(live_at(live, *input)?)?;
+            let value = context.fetch(live_at(live, *input)?).await?;
             put(context, live, *output, RunValue::Value(indices(value.array()?, *len)?.into()))?;
         }
         RunStep::Host { node, inputs, outputs, bodies } => {
-            let given = |input: &OperandSource| match input {
-                OperandSource::Missing => Ok(None),
-                other => fetch(context, other, live).map(Some),
-            };
-            let values = inputs.iter().map(given).collect::<Result<Vec<_>>>().map_err(|cause| node.error(cause))?;
-            let made = run_node(context, node, &values, bodies, live).map_err(|cause| node.error(cause))?;
+            let mut values = Vec::with_capacity(inputs.len());
+            for input in inputs {
+                values.push(match input {
+                    OperandSource::Missing => None,
+                    other => Some(fetch(context, other, live).await.map_err(|cause| node.error(cause))?),
+                });
+            }
+            let begun = Instant::now();
+            let made = run_node(context, node, &values, bodies, live).await.map_err(|cause| node.error(cause))?;
+            context.note(|| format!("{} {:?}", node.op, node.name), begun.elapsed(), None);
             for (place, slot) in outputs.iter().enumerate() {
                 let Some(slot) = slot else { continue };
                 let value = made.get(place).cloned();
@@ -259,7 +265,7 @@ fn execute(context: &Context<'_>, step: &RunStep, live: &mut Vec<Option<RunValue
 }
 
 /// Runs a node on the host.
-pub(super) fn run_node(
+pub(super) async fn run_node(
     context: &Context<'_>,
     node: &Node,
     inputs: &[Option<Value>],
@@ -274,7 +280,7 @@ pub(super) fn run_node(
                 return Err(Error::invalid("a loop", "a body", "none"));
             };
             let captured = slots.iter().map(|slot| live_at(live, *slot).cloned()).collect::<Result<Vec<_>>>()?;
-            bodies::run(context, &Call { node, inputs }, body, &captured)
+            bodies::run(context, &Call { node, inputs }, body, &captured).await
         }
     }
 }

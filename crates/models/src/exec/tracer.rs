@@ -26,6 +26,8 @@ pub(super) struct Tracer<'c, 'r> {
     /// Slots with converted indices, by the slot of the original indices and the length of the
     /// axis.
     indices: HashMap<(usize, usize), usize>,
+    /// Conversions of indices that have not run yet.
+    unconverted: Vec<RunStep>,
 }
 
 /// The most host nodes examined to find one that is independent of the recorded graph.
@@ -38,16 +40,16 @@ impl<'c, 'r> Tracer<'c, 'r> {
         state: State,
         live: Vec<Option<RunValue>>,
     ) -> Tracer<'c, 'r> {
-        let (pending, indices) = (Vec::new(), HashMap::new());
-        Tracer { context, kept, state, live, steps: Vec::new(), recording: None, pending, indices }
+        let (pending, indices, unconverted) = (Vec::new(), HashMap::new(), Vec::new());
+        Tracer { context, kept, state, live, steps: Vec::new(), recording: None, pending, indices, unconverted }
     }
 
     /// Runs until all nodes are done, or until a value decides how the run continues.
-    pub(super) fn run(&mut self) -> Result<Option<Outcome>> {
+    pub(super) async fn run(&mut self) -> Result<Option<Outcome>> {
         loop {
             while let Some(place) = self.state.ready.pop_first() {
                 let node = self.state.entry(place);
-                if !self.visit(&node).map_err(|cause| node.error(cause))? {
+                if !self.visit(&node).await.map_err(|cause| node.error(cause))? {
                     self.state.on_host.insert(place);
                 }
             }
@@ -56,7 +58,7 @@ impl<'c, 'r> Tracer<'c, 'r> {
             let place = match free {
                 Some(place) => place,
                 None => {
-                    self.flush()?;
+                    self.flush().await?;
                     match self.state.on_host.first().copied() {
                         Some(place) => place,
                         None => break,
@@ -65,8 +67,8 @@ impl<'c, 'r> Tracer<'c, 'r> {
             };
             self.state.on_host.remove(&place);
             let node = self.state.entry(place);
-            if let Some(outcome) = self.on_host(place, &node).map_err(|cause| node.error(cause))? {
-                self.flush()?;
+            if let Some(outcome) = self.on_host(place, &node).await.map_err(|cause| node.error(cause))? {
+                self.flush().await?;
                 return Ok(Some(outcome));
             }
         }
@@ -83,7 +85,7 @@ impl<'c, 'r> Tracer<'c, 'r> {
 
     /// Handles a node now if it needs no step on the host. Returns `false` if the node needs the
     /// host.
-    fn visit(&mut self, node: &Arc<Node>) -> Result<bool> {
+    async fn visit(&mut self, node: &Arc<Node>) -> Result<bool> {
         if let (OpKind::If, Some(Some(condition))) = (node.kind, node.inputs.first())
             && let Some(ValueLocation::Static(value)) = self.state.bound.get(condition)
         {
@@ -94,12 +96,12 @@ impl<'c, 'r> Tracer<'c, 'r> {
         if node.op == "Identity" && node.inputs.len() == 1 {
             return Ok(self.alias(node));
         }
-        if let Some(outputs) = self.computed(node)? {
+        if let Some(outputs) = self.computed(node).await? {
             outputs.iter().try_for_each(|output| self.context.hold(output.bytes()))?;
             let bounds = outputs.into_iter().map(ValueLocation::Static).collect();
             return self.complete(node, bounds).map(|()| true);
         }
-        self.record(node)
+        self.record(node).await
     }
 
     /// Binds the node's output to the value of its input.
@@ -120,7 +122,7 @@ impl<'c, 'r> Tracer<'c, 'r> {
     }
 
     /// The outputs of a node whose operands are all constants.
-    fn computed(&mut self, node: &Arc<Node>) -> Result<Option<Vec<Value>>> {
+    async fn computed(&mut self, node: &Arc<Node>) -> Result<Option<Vec<Value>>> {
         let fixed = |id| matches!(self.state.bound.get(&id), Some(ValueLocation::Static(_)));
         if let Some(outputs) = self.shape_alone(node)? {
             return Ok(Some(outputs));
@@ -130,7 +132,7 @@ impl<'c, 'r> Tracer<'c, 'r> {
         }
         let inputs: Vec<Option<Value>> = node.inputs.iter().map(|id| self.static_value(*id)).collect();
         let bodies = self.bodies(node)?;
-        let made = run_node(self.context, node, &inputs, &bodies, &self.live)?;
+        let made = run_node(self.context, node, &inputs, &bodies, &self.live).await?;
         if let ("DequantizeLinear", Some(Some(output))) = (node.op.as_str(), node.outputs.first())
             && self.context.runtime.is_some()
             && let Some(origin) = Origin::of(&Call { node, inputs: &inputs })?
@@ -173,7 +175,7 @@ impl<'c, 'r> Tracer<'c, 'r> {
     }
 
     /// Records a node into the graph. Returns `false` if devices have no op for it.
-    fn record(&mut self, node: &Arc<Node>) -> Result<bool> {
+    async fn record(&mut self, node: &Arc<Node>) -> Result<bool> {
         let OpKind::Plain { shape_operands, .. } = node.kind else { return Ok(false) };
         if self.context.runtime.is_none() {
             return Ok(false);
@@ -183,7 +185,7 @@ impl<'c, 'r> Tracer<'c, 'r> {
         // first product are therefore a graph of their own.
         let is_product = matches!(node.op.as_str(), "MatMul" | "Gemm" | "Conv");
         if is_product && self.recording.as_ref().is_some_and(Recording::looks_up_alone) {
-            self.flush()?;
+            self.flush().await?;
         }
         let mut args = Vec::with_capacity(node.inputs.len());
         for (place, id) in node.inputs.iter().enumerate() {
@@ -211,18 +213,21 @@ impl<'c, 'r> Tracer<'c, 'r> {
             Some(recording) => recording,
             None => Recording::new()?,
         };
-        let origins: Vec<Option<Arc<Origin>>> =
-            node.inputs.iter().map(|id| self.state.origins.get(&(*id)?).cloned()).collect();
-        let origin = |place: usize| origins.get(place).cloned().flatten();
-        let recorded = recording.record(node, &args, &origin, &mut |slot, len| self.index_slot(slot, len));
+        let recorded = {
+            let origins: Vec<Option<Arc<Origin>>> =
+                node.inputs.iter().map(|id| self.state.origins.get(&(*id)?).cloned()).collect();
+            let origin = |place: usize| origins.get(place).cloned().flatten();
+            recording.record(node, &args, &origin, &mut |slot, len| Ok(self.index_slot(slot, len)))
+        };
         recording.has_products |= is_product && matches!(recorded, Ok(Some(_)));
         self.recording = Some(recording);
+        self.convert_indices().await?;
         match recorded? {
             Some(outputs) => {
                 let bounds = outputs.into_iter().map(|(node, kind)| ValueLocation::Pending(node, kind)).collect();
                 self.complete(node, bounds)?;
                 if self.context.recorder.is_some() {
-                    self.flush_as(Some(node))?;
+                    self.flush_as(Some(node)).await?;
                 }
                 Ok(true)
             }
@@ -231,16 +236,23 @@ impl<'c, 'r> Tracer<'c, 'r> {
     }
 
     /// The slot with the converted indices of another slot.
-    fn index_slot(&mut self, input: usize, len: usize) -> Result<usize> {
+    fn index_slot(&mut self, input: usize, len: usize) -> usize {
         if let Some(output) = self.indices.get(&(input, len)) {
-            return Ok(*output);
+            return *output;
         }
         let output = self.state.slot();
-        let step = RunStep::Indices { input, output, len };
-        run_step(self.context, &step, &mut self.live)?;
-        self.steps.push(step);
+        self.unconverted.push(RunStep::Indices { input, output, len });
         self.indices.insert((input, len), output);
-        Ok(output)
+        output
+    }
+
+    /// Runs the conversions of indices that a recorded node asked for.
+    async fn convert_indices(&mut self) -> Result<()> {
+        for step in std::mem::take(&mut self.unconverted) {
+            run_step(self.context, &step, &mut self.live).await?;
+            self.steps.push(step);
+        }
+        Ok(())
     }
 
     /// Binds a node's outputs.
@@ -256,7 +268,7 @@ impl<'c, 'r> Tracer<'c, 'r> {
 
     /// Runs a node on the host. Returns an outcome, which ends the list, if the shapes of its
     /// outputs or the condition of an `If` are not known beforehand.
-    fn on_host(&mut self, place: usize, node: &Arc<Node>) -> Result<Option<Outcome>> {
+    async fn on_host(&mut self, place: usize, node: &Arc<Node>) -> Result<Option<Outcome>> {
         if let OpKind::If = node.kind {
             let condition = node.inputs.first().copied().flatten();
             let slot = match condition.and_then(|id| self.state.bound.get(&id)) {
@@ -273,7 +285,7 @@ impl<'c, 'r> Tracer<'c, 'r> {
         let outputs: Vec<Option<usize>> = node.outputs.iter().map(|output| output.map(|_| self.state.slot())).collect();
         let step =
             RunStep::Host { node: Arc::clone(node), inputs, outputs: outputs.clone(), bodies: self.bodies(node)? };
-        run_step(self.context, &step, &mut self.live)?;
+        run_step(self.context, &step, &mut self.live).await?;
         self.steps.push(step);
         let bounds = outputs.iter().map(|slot| ValueLocation::Slot(slot.unwrap_or(usize::MAX))).collect();
         self.complete(node, bounds)?;
@@ -310,12 +322,12 @@ impl<'c, 'r> Tracer<'c, 'r> {
     }
 
     /// Ends the graph under construction and runs it, so that its needed values are in slots.
-    fn flush(&mut self) -> Result<()> {
-        self.flush_as(None)
+    async fn flush(&mut self) -> Result<()> {
+        self.flush_as(None).await
     }
 
     /// As `flush`; the graph consists of this node, if one is given.
-    fn flush_as(&mut self, node: Option<&Arc<Node>>) -> Result<()> {
+    async fn flush_as(&mut self, node: Option<&Arc<Node>>) -> Result<()> {
         let Some(recording) = self.recording.take() else { return Ok(()) };
         let mut wanted: Vec<(usize, panoply_core::graph::NodeId, crate::ElementType)> = Vec::new();
         let mut pending = std::mem::take(&mut self.pending);
@@ -341,7 +353,7 @@ impl<'c, 'r> Tracer<'c, 'r> {
             }
             let (graph, inputs) = recording.finish(&nodes)?;
             let step = RunStep::Graph { graph, inputs, outputs, node: node.cloned() };
-            run_step(self.context, &step, &mut self.live)?;
+            run_step(self.context, &step, &mut self.live).await?;
             self.steps.push(step);
         }
         for id in pending {

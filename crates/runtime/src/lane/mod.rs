@@ -28,6 +28,7 @@ use tracing::Level;
 
 use crate::address_space;
 use crate::batcher::Batching;
+use crate::claims::ClaimBook;
 use crate::domain_pools::{DevicePool, PoolName, PoolPriority, Pools};
 use crate::health::{Gate, HealthRules};
 use crate::learned::links::Links;
@@ -97,6 +98,8 @@ pub(crate) struct Lane {
     /// The device's objects that are made again when it is opened again. Lanes of one device share
     /// the list: a device that is found again after it was given up gets a new lane.
     pub(crate) objects: Arc<Objects>,
+    /// The claims of the device. Lanes of one device share them.
+    pub(crate) claims: Arc<ClaimBook>,
     /// Number of exploring ops (sent to learn how fast the device is) that have not come back.
     pub(crate) exploring: Arc<AtomicU32>,
     /// How long the device worked on exploring ops.
@@ -200,6 +203,7 @@ impl Lane {
             gate: Arc::new(Gate::new()),
             metrics: LaneMetrics::new(),
             objects: Arc::default(),
+            claims: Arc::default(),
             exploring: Arc::default(),
             explored_ns: Arc::default(),
             backlog_ns: CacheLine(AtomicU64::new(0)),
@@ -251,6 +255,7 @@ impl Lane {
             model: Arc::clone(&leader.model),
             links: Arc::clone(&leader.links),
             gate: Arc::clone(&leader.gate),
+            claims: Arc::clone(&leader.claims),
             exploring: Arc::clone(&leader.exploring),
             explored_ns: Arc::clone(&leader.explored_ns),
             trips: Arc::clone(&leader.trips),
@@ -291,10 +296,11 @@ impl Lane {
         4.0 * self.pools.short_run_max.as_nanos() as f32
     }
 
-    /// Makes the lane share the objects of the lane before it.
-    pub(crate) fn with_objects_of(mut self, before: Option<&Lane>) -> Lane {
+    /// Makes the lane share the objects and the claims of the lane before it.
+    pub(crate) fn as_successor_of(mut self, before: Option<&Lane>) -> Lane {
         if let Some(before) = before {
             self.objects = Arc::clone(&before.objects);
+            self.claims = Arc::clone(&before.claims);
         }
         self
     }

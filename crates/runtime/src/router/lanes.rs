@@ -20,6 +20,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use panoply_core::{Backend, DeviceId, Error, FirstGuess, Op, Result, Support, Warmth};
 use panoply_lockfree::foreign::contain;
 
+use crate::claims::{Claim, Share};
 use crate::lane::{Lane, LaneSlot, WorkerState};
 
 /// The most devices that a runtime serves at once. A set of devices is a bit mask in a number.
@@ -50,6 +51,8 @@ pub(crate) struct LaneList {
     slot_count: AtomicUsize,
     /// Locked by a thread that adds a lane.
     growing: Mutex<()>,
+    /// Number of devices that are claimed as a whole.
+    whole_claims: Arc<AtomicUsize>,
 }
 
 impl LaneList {
@@ -61,6 +64,7 @@ impl LaneList {
             slots: [const { AtomicU16::new(NO_LANE) }; LANES_MAX],
             slot_count: AtomicUsize::new(0),
             growing: Mutex::new(()),
+            whole_claims: Arc::default(),
         }
     }
 
@@ -225,6 +229,21 @@ impl LaneList {
     pub(crate) fn lane_of(&self, device: DeviceId) -> Result<&Arc<Lane>> {
         let serving = self.serving(device).map(|candidate| &candidate.lane);
         serving.ok_or_else(|| Error::NoSuchDevice { device, known: self.names() })
+    }
+
+    /// Claims a share of a device.
+    pub(crate) fn claim(&self, device: DeviceId, share: Share) -> Result<Claim> {
+        let lane = self.lane_of(device)?;
+        lane.claims.claim(device, share, lane.limits.queue_depth_max, &self.whole_claims)
+    }
+
+    /// The bits of the lanes whose devices are claimed as a whole, by other claims than this one.
+    pub(crate) fn claimed_from(&self, claim: Option<&Claim>) -> u64 {
+        if self.whole_claims.load(Ordering::Acquire) == 0 {
+            return 0;
+        }
+        let claimed = self.iter().filter(|candidate| candidate.lane.claims.is_claimed_from(claim));
+        claimed.fold(0, |mask, candidate| mask | 1 << candidate.lane.number)
     }
 
     /// The names of the existing devices.

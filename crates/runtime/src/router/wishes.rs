@@ -5,6 +5,7 @@ use std::time::Instant;
 use panoply_core::{Error, Result};
 
 use super::lanes::LaneList;
+use crate::claims::Claim;
 use crate::options::{FallbackPolicy, RunOptions, Wishes};
 
 impl LaneList {
@@ -19,7 +20,7 @@ impl LaneList {
             deadline: options.deadline,
             verify_every: options.verify_every,
             lanes_known: self.placed_count(),
-            any_lane: options.device.is_none() && options.forbid.is_empty(),
+            any_lane: options.device.is_none() && options.claim.is_none() && options.forbid.is_empty(),
             ..Wishes::none(policy)
         };
         if let Some(deadline) = options.deadline
@@ -30,12 +31,18 @@ impl LaneList {
         for device in &options.forbid {
             wishes.allowed &= !self.mask_of(*device)?;
         }
+        wishes.allowed &= !self.claimed_from(options.claim.as_ref());
         wishes.elsewhere = wishes.allowed;
         if let Some(device) = options.prefer {
             wishes.prefer = Some(self.lane_of(device)?.id);
         }
-        if let Some(device) = options.device {
-            wishes.allowed = self.mask_of(device)?;
+        if let Some(device) = options.device.or(options.claim.as_ref().map(Claim::device)) {
+            let own = self.mask_of(device)?;
+            if options.forbid.is_empty() && wishes.allowed & own == 0 {
+                let reason = "another part of the program has claimed it (`Runtime::claim`)".to_owned();
+                return Err(Error::DeviceUnavailable { device, reason });
+            }
+            wishes.allowed = own;
             wishes.pinned = true;
         }
         options.check()?;

@@ -15,10 +15,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use panoply_core::op::compute::{ComputeOp, Transfer};
 use panoply_core::{
-    Absence, Alternative, Api, Backend, DeviceId, DeviceInfo, Error, Op, OpenOptions, Operation, Result,
+    Absence, Alternative, Api, Backend, DeviceId, DeviceInfo, Error, Location, Op, OpenOptions, Operation, Result,
 };
 
+use crate::claims::{Claim, Share};
 use panoply_placement::{DevicePlan, Interrupts};
 
 use crate::device_worker::supervisor::{Shutdown, Supervisor};
@@ -27,11 +29,13 @@ use crate::lane::{Inlet, LaneSetup, WorkerReport};
 use crate::metrics::{Histogram, LaneMetrics};
 use crate::options::{FallbackPolicy, RunOptions};
 use crate::pending::{Deadline, Pending};
+use crate::pending_many::PendingMany;
 use crate::process::{self, Process};
 use crate::relay::RelayThread;
 use crate::router::dispatch::Dispatch;
 use crate::router::profile::{Identity, Profile};
 use crate::router::{Candidate, Router};
+use crate::task::{PendingTask, TaskError, TaskOutcome};
 use crate::telemetry::{DeviceFigures, Snapshot};
 use crate::threads::Owner;
 use crate::timers::Timers;
@@ -138,6 +142,66 @@ impl Runtime {
     /// Runs an op with the caller's options, if there is room for it now.
     pub fn try_run_with<O: Operation>(&self, op: O, options: RunOptions) -> Result<Pending<O::Output>> {
         self.send(op, &options, false)
+    }
+
+    /// Runs a list of ops. Each is routed by itself and has its own outcome; ops that can run as
+    /// one are joined on their device, because all of them are sent before any is waited for.
+    ///
+    /// ```
+    /// # use panoply_runtime::Runtime;
+    /// # use panoply_core::{Tensor, op::compute::Reduce};
+    /// # use std::sync::Arc;
+    /// # let runtime = Runtime::builder().backend(Arc::new(panoply_cpu::CpuBackend::new())).build()?;
+    /// let rows = [vec![1.0_f32, 2.0], vec![3.0, 4.0]].map(|row| Tensor::from_vec(row, [2]));
+    /// let rows = rows.into_iter().collect::<Result<Vec<_>, _>>()?;
+    /// let sums = runtime.run_many(rows.iter().map(Reduce::sum)).wait();
+    /// let sums = sums.into_iter().collect::<Result<Vec<_>, _>>()?;
+    /// assert_eq!((sums[0].as_slice::<f32>()?, sums[1].as_slice::<f32>()?), (&[3.0][..], &[7.0][..]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn run_many<O: Operation>(&self, ops: impl IntoIterator<Item = O>) -> PendingMany<O::Output> {
+        self.run_many_with(ops, &RunOptions::default())
+    }
+
+    /// Runs a list of ops, each with these options.
+    pub fn run_many_with<O: Operation>(
+        &self,
+        ops: impl IntoIterator<Item = O>,
+        options: &RunOptions,
+    ) -> PendingMany<O::Output> {
+        let refused = |error| Pending::refused(error, O::output);
+        let send = |op| self.send(op, options, true).unwrap_or_else(refused).with_report();
+        PendingMany::new(ops.into_iter().map(send).collect())
+    }
+
+    /// Makes one task of an async block with several steps. It begins at once; see [`crate::task`].
+    /// Of the options the deadline is used; the block passes the options to its ops.
+    ///
+    /// ```
+    /// # use panoply_runtime::{Runtime, RunOptions, TaskOutcome, TaskReport};
+    /// # use panoply_core::{Error, Outcome, Tensor, op::compute::{Map, Reduce}};
+    /// # use std::sync::Arc;
+    /// # let runtime = Runtime::builder().backend(Arc::new(panoply_cpu::CpuBackend::new())).build()?;
+    /// let runtime = Arc::new(runtime);
+    /// let (of_task, options) = (Arc::clone(&runtime), RunOptions::default());
+    /// let row = Tensor::from_vec(vec![1.0_f32, 2.0], [2])?;
+    /// let task = runtime.task(&options.clone(), async move {
+    ///     let doubled = of_task.run_with(Map::add(&row, &row), options.clone()).with_report().await?;
+    ///     let sum = of_task.run_with(Reduce::sum(&doubled.output), options).with_report().await?;
+    ///     let mut report = TaskReport::default();
+    ///     report.add("double", doubled.report.ran, Some(doubled.report));
+    ///     report.add("sum", sum.report.ran, Some(sum.report));
+    ///     Ok::<_, Error>(TaskOutcome { output: sum.output, report })
+    /// });
+    /// assert_eq!(task.wait()?.as_slice::<f32>()?, [6.0]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn task<T, E: TaskError>(
+        &self,
+        options: &RunOptions,
+        work: impl Future<Output = Result<TaskOutcome<T>, E>> + Send + 'static,
+    ) -> PendingTask<T, E> {
+        PendingTask::begin(self.deadline(options), self.process, work)
     }
 
     /// The devices that each backend found.
@@ -308,11 +372,26 @@ impl Runtime {
             let expected = "a runtime that compares answers: it is built with `verify`";
             return Err(Error::invalid("verify_every", expected, "one that does not"));
         }
-        let wishes = self.router.lanes.wishes(options, self.policy, accepted)?;
-        let input_bytes = op.input_bytes();
-        let deadline = options.deadline.map(|at| Deadline::new(at, &self.timers));
+        let mut wishes = self.router.lanes.wishes(options, self.policy, accepted)?;
+        let may_read = |owner: &DeviceId| options.device.is_none() && !options.forbid.contains(owner);
+        if let Some(owner) = read_from(&op).filter(may_read) {
+            // Whoever has an answer may read it, also from a device that another claim has.
+            wishes.allowed |= self.router.lanes.mask_of(owner).unwrap_or(0);
+        }
+        let permit = options.claim.as_ref().map(Claim::permit).transpose()?;
+        let (input_bytes, deadline) = (op.input_bytes(), self.deadline(options));
         let Dispatch { receiver, lane, unsent } = self.router.send(op, wishes, accepted, may_wait)?;
-        Ok(Pending::sent(receiver, lane, unsent, deadline, input_bytes, O::output))
+        Ok(Pending::sent(receiver, lane, unsent, deadline, input_bytes, permit, O::output))
+    }
+
+    fn deadline(&self, options: &RunOptions) -> Option<Deadline> {
+        options.deadline.map(|at| Deadline::new(at, &self.timers))
+    }
+
+    /// Claims a share of a device.
+    pub(crate) fn claim_of(&self, device: DeviceId, share: Share) -> Result<Claim> {
+        self.process.check("the runtime")?;
+        self.router.lanes.claim(device, share)
     }
 }
 
@@ -354,6 +433,17 @@ impl Drop for Runtime {
             self.inlet.close();
             self.errands.send(alarms(&self.timers));
         }
+    }
+}
+
+/// The device from which an op copies a tensor to the host, if that is what it does.
+fn read_from(op: &Op) -> Option<DeviceId> {
+    match op {
+        Op::Compute(ComputeOp::Transfer(Transfer { input, to: Location::Host })) => match input.location() {
+            Location::Device(owner) => Some(owner),
+            Location::Host => None,
+        },
+        _ => None,
     }
 }
 

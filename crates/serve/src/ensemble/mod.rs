@@ -5,9 +5,10 @@ mod stage;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Instant;
 
-use panoply_models::{Array, Context, Model, Outputs, RunValue};
-use panoply_runtime::{RunOptions, Runtime};
+use panoply_models::{Array, Context, Model, ModelValue, Outputs, RunValue, finished};
+use panoply_runtime::{PendingTask, RunOptions, Runtime, TaskOutcome};
 
 use crate::error::{Error, Result};
 
@@ -75,11 +76,22 @@ impl Member {
         }
     }
 
-    fn run(&self, runtime: &Runtime, given: &[(&str, RunValue)], options: &RunOptions) -> Result<Vec<RunValue>> {
+    /// The name of its steps in a report.
+    fn name(&self) -> &str {
         match &self.runs {
-            Runs::Model(model) => Ok(model.infer_live(given, options)?),
-            Runs::Stage(stage) => stage.run(&Context::new(Some(runtime), options.clone()), given),
+            Runs::Model(model) => model.name(),
+            Runs::Stage(stage) => stage.outputs().first().copied().unwrap_or("stage"),
         }
+    }
+
+    async fn run(&self, context: &Context<'_>, given: &[(&str, RunValue)]) -> Result<Vec<RunValue>> {
+        let part = context.part();
+        let made = match &self.runs {
+            Runs::Model(model) => model.run_live(&part, given).await?,
+            Runs::Stage(stage) => stage.run(&part, given).await?,
+        };
+        context.absorb(self.name(), part);
+        Ok(made)
     }
 }
 
@@ -160,17 +172,62 @@ impl Ensemble {
 
     /// Runs all members. The deadline in the options holds for the whole run.
     pub fn infer(&self, inputs: &[(&str, Array)], options: &RunOptions) -> Result<Outputs> {
+        let given: Vec<(&str, RunValue)> =
+            inputs.iter().map(|(name, array)| (*name, RunValue::Value(array.clone().into()))).collect();
+        // Values between members stay where they are.
+        let context = Context::blocking(Some(&self.runtime), RunOptions { to_host: false, ..options.clone() });
+        finished(async {
+            let mut outputs = Vec::new();
+            for (name, live) in self.run_live(&context, &given).await? {
+                outputs.push((name, context.fetch(&live).await?.array()?.clone()));
+            }
+            Ok(Outputs(outputs))
+        })
+    }
+
+    /// Runs all members as one task: a future that also blocks (`wait`), can be cancelled by
+    /// dropping it, and reports its steps. Outputs stay in the memory where they were computed.
+    pub fn run(&self, inputs: &[(&str, ModelValue)]) -> PendingTask<Outputs<ModelValue>, Error> {
+        self.run_with(inputs, &RunOptions::default())
+    }
+
+    /// As [`Ensemble::run`], with options: those of every graph of its members. The deadline bounds
+    /// the whole run, and with [`RunOptions::to_host`] the outputs come as arrays on the host.
+    ///
+    /// Pictures are decoded and resized, and texts are tokenized, on the thread that polls or waits.
+    pub fn run_with(
+        &self,
+        inputs: &[(&str, ModelValue)],
+        options: &RunOptions,
+    ) -> PendingTask<Outputs<ModelValue>, Error> {
+        let own = |(name, value): &(&str, ModelValue)| ((*name).to_owned(), RunValue::from(value));
+        let given: Vec<(String, RunValue)> = inputs.iter().map(own).collect();
+        let (ensemble, run, to_host) = (self.clone(), options.clone(), options.to_host);
+        self.runtime.task(options, async move {
+            let begun = Instant::now();
+            let context = Context::awaiting(&ensemble.runtime, RunOptions { to_host: false, ..run });
+            let given: Vec<(&str, RunValue)> = given.iter().map(|(name, value)| (&**name, value.clone())).collect();
+            let mut outputs = Vec::new();
+            for (name, live) in ensemble.run_live(&context, &given).await? {
+                outputs.push((name, ModelValue::of(&context, live, to_host).await?));
+            }
+            Ok(TaskOutcome { output: Outputs(outputs), report: context.into_report(begun) })
+        })
+    }
+
+    /// Runs all members on values that stay where they are.
+    async fn run_live(&self, context: &Context<'_>, inputs: &[(&str, RunValue)]) -> Result<Vec<(String, RunValue)>> {
         let mut values: HashMap<&str, RunValue> = HashMap::new();
         for name in &self.inputs {
             let mut given = inputs.iter().filter(|(known, _)| known == name);
-            let (Some((_, array)), None) = (given.next(), given.next()) else {
+            let (Some((_, value)), None) = (given.next(), given.next()) else {
                 return Err(Error::invalid(
                     format!("the input {name:?} of {:?}", self.name),
                     "one value",
                     "none or two",
                 ));
             };
-            values.insert(name, RunValue::Value(array.clone().into()));
+            values.insert(name, value.clone());
         }
         if let Some((name, _)) = inputs.iter().find(|(name, _)| !values.contains_key(name)) {
             return Err(Error::invalid("the name of an input", self.inputs.join(" or "), format!("{name:?}")));
@@ -181,17 +238,17 @@ impl Ensemble {
             };
             let given: Vec<(String, RunValue)> = member.reads.iter().filter_map(read).collect();
             let given: Vec<(&str, RunValue)> = given.iter().map(|(name, live)| (name.as_str(), live.clone())).collect();
-            let made = member.run(&self.runtime, &given, options)?;
+            context.in_time()?;
+            let made = member.run(context, &given).await?;
             values.extend(member.writes.iter().map(|(_, value)| value.as_str()).zip(made));
             let needed: HashSet<&str> = self.needed_after(place);
             values.retain(|name, _| needed.contains(name));
         }
-        let context = Context::new(Some(&self.runtime), options.clone());
         let output = |name: &String| {
             let live = values.get(name.as_str()).ok_or_else(|| Error::invalid("an output", "a value", "none"))?;
-            Ok((name.clone(), context.fetch(live)?.array()?.clone()))
+            Ok((name.clone(), live.clone()))
         };
-        self.outputs.iter().map(output).collect::<Result<_>>().map(Outputs)
+        self.outputs.iter().map(output).collect()
     }
 
     /// The values that later members or the outputs need.

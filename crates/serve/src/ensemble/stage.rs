@@ -6,6 +6,7 @@
 //! host.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use panoply_core::DType;
 use panoply_inputs::picture::{Fit, Frame, Normalisation, Picture, Placement};
@@ -130,26 +131,37 @@ impl Stage {
     }
 
     /// Runs the stage. Outputs come in the order of [`Stage::outputs`].
-    pub(super) fn run(&self, context: &Context<'_>, given: &[(&str, RunValue)]) -> Result<Vec<RunValue>> {
+    pub(super) async fn run(&self, context: &Context<'_>, given: &[(&str, RunValue)]) -> Result<Vec<RunValue>> {
         context.in_time()?;
         let made = match &self.kind {
-            Kind::Network(network) => return Ok(network.run_live(context, given)?),
+            Kind::Network(network) => return Ok(network.run_live(context, given).await?),
             Kind::Decode => {
-                let picture = Picture::decode(on_host(context, given, 0)?.as_slice::<u8>()?)?;
+                let file = on_host(context, given, 0).await?;
+                let begun = Instant::now();
+                let picture = Picture::decode(file.as_slice::<u8>()?)?;
+                context.note(|| "decode".to_owned(), begun.elapsed(), None);
                 let dims = [picture.height() as usize, picture.width() as usize, 3];
                 vec![Array::from_slice(picture.bytes(), dims)?]
             }
-            Kind::Fit(frame, fit) => fitted(&on_host(context, given, 0)?, frame, *fit)?,
+            Kind::Fit(frame, fit) => {
+                let picture = on_host(context, given, 0).await?;
+                let begun = Instant::now();
+                let made = fitted(&picture, frame, *fit)?;
+                context.note(|| "fit".to_owned(), begun.elapsed(), None);
+                made
+            }
             Kind::Tokenize(tokenizer, len_max) => {
-                let tokens = tokenizer.encode(on_host(context, given, 0)?.as_strings()?, *len_max)?;
+                let texts = on_host(context, given, 0).await?;
+                let begun = Instant::now();
+                let tokens = tokenizer.encode(texts.as_strings()?, *len_max)?;
+                context.note(|| "tokenize".to_owned(), begun.elapsed(), None);
                 let array = |numbers: &[i64]| Array::from_slice(numbers, [tokens.rows, tokens.len]);
                 // All pieces belong to the first sentence.
                 vec![array(&tokens.ids)?, array(&tokens.mask)?, array(&vec![0; tokens.ids.len()])?]
             }
             Kind::Suppress(graphs, options) => {
-                let runtime = context.runtime.ok_or_else(|| Error::unsupported("boxes without a runtime"))?;
                 let output = operand(given, 0)?.tensor()?;
-                let found = graphs.run(runtime, &output, options, &context.options)?;
+                let found = graphs.run(context, &output, options).await?;
                 let row = |object: &Detection| {
                     let [left, top, right, bottom] = object.corners;
                     [left, top, right, bottom, object.score, object.class as f32]
@@ -157,7 +169,10 @@ impl Stage {
                 let numbers: Vec<f32> = found.iter().flat_map(row).collect();
                 vec![Array::from_slice(&numbers, [found.len(), 6])?]
             }
-            Kind::InPicture => vec![placed(&on_host(context, given, 0)?, &on_host(context, given, 1)?)?],
+            Kind::InPicture => {
+                let (boxes, placement) = (on_host(context, given, 0).await?, on_host(context, given, 1).await?);
+                vec![placed(&boxes, &placement)?]
+            }
         };
         Ok(made.into_iter().map(|array| RunValue::Value(array.into())).collect())
     }
@@ -173,8 +188,8 @@ fn operand<'l>(given: &'l [(&str, RunValue)], place: usize) -> Result<&'l RunVal
     given.get(place).map(|(_, live)| live).ok_or_else(|| Error::invalid("a stage", "all that it reads", "less"))
 }
 
-fn on_host(context: &Context<'_>, given: &[(&str, RunValue)], place: usize) -> Result<Array> {
-    Ok(context.fetch(operand(given, place)?)?.array()?.clone())
+async fn on_host(context: &Context<'_>, given: &[(&str, RunValue)], place: usize) -> Result<Array> {
+    Ok(context.fetch(operand(given, place)?).await?.array()?.clone())
 }
 
 fn fitted(picture: &Array, frame: &Frame, fit: Fit) -> Result<Vec<Array>> {

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use panoply_models::rows::{self, cut};
 use panoply_models::{Array, Dimension, ElementType, Model, Outputs, Port};
-use panoply_runtime::RunOptions;
+use panoply_runtime::{RunOptions, TaskOutcome, TaskReport};
 
 use super::ServeOptions;
 use super::queue::Request;
@@ -115,14 +115,33 @@ pub(super) fn answer(
         && !batch.is_empty()
         && let Ok(answers) = joined(model, form, &batch, options, room)
     {
-        batch.drain(..).zip(answers).for_each(|(request, outputs)| request.answer(Ok(outputs)));
+        batch.drain(..).zip(answers).for_each(|(request, answer)| request.answer(Ok(answer)));
     }
     for request in batch {
-        let inputs: Vec<(&str, Array)> =
-            request.inputs.iter().map(|(name, array)| (name.as_str(), array.clone())).collect();
-        let answer = model.infer_with(&inputs, &alone(&request.run, &options.run));
-        request.answer(answer.map_err(Error::from));
+        if let Some(request) = in_time(vec![request]).pop() {
+            let inputs: Vec<(&str, Array)> =
+                request.inputs.iter().map(|(name, array)| (name.as_str(), array.clone())).collect();
+            let (run, began) = (alone(&request.run, &options.run), Instant::now());
+            let answer = model.infer_while(&inputs, &run, &|| request.is_worth_a_step());
+            let answer = answer.map(|outcome| reported(&request, began, 1, outcome.output, outcome.report));
+            request.answer(answer.map_err(Error::from));
+        }
     }
+}
+
+/// The answer of a request, with its wait and the steps of its batch.
+fn reported(
+    request: &Request,
+    began: Instant,
+    rows: usize,
+    output: Outputs,
+    batch: TaskReport,
+) -> TaskOutcome<Outputs> {
+    let mut report = TaskReport::default();
+    report.add("wait for a batch", began.saturating_duration_since(request.arrived), None);
+    report.add_part(&format!("batch of {rows}"), batch);
+    report.took = request.arrived.elapsed();
+    TaskOutcome { output, report }
 }
 
 /// The options for a request that runs alone: its own device choice, or else the server's.
@@ -137,11 +156,14 @@ fn alone(wished: &RunOptions, server: &RunOptions) -> RunOptions {
     }
 }
 
-/// The requests whose deadline has not passed; the others are answered with an error.
+/// The requests whose callers still wait and whose deadline has not passed. Those that are late are
+/// answered with an error.
 fn in_time(batch: Vec<Request>) -> Vec<Request> {
     let now = Instant::now();
-    let (late, timely): (Vec<_>, Vec<_>) =
-        batch.into_iter().partition(|request| request.run.deadline.is_some_and(|deadline| deadline <= now));
+    let (late, timely): (Vec<_>, Vec<_>) = batch
+        .into_iter()
+        .filter(Request::is_wanted)
+        .partition(|request| request.run.deadline.is_some_and(|deadline| deadline <= now));
     for request in late {
         let late_by = request.run.deadline.map_or(Default::default(), |deadline| now - deadline);
         request.answer(Err(Error::Run(panoply_core::Error::DeadlineExceeded { late_by })));
@@ -160,8 +182,8 @@ fn joined(
     batch: &[Request],
     options: &ServeOptions,
     room: &mut InstanceBuffers,
-) -> Result<Vec<Outputs>> {
-    let rows: usize = batch.iter().map(|request| request.rows).sum();
+) -> Result<Vec<TaskOutcome<Outputs>>> {
+    let (rows, began): (usize, Instant) = (batch.iter().map(|request| request.rows).sum(), Instant::now());
     let filled = bucket(rows, &options.preferred);
     let mut inputs = Vec::with_capacity(form.inputs.len());
     for Input { name, axis, grows, .. } in &form.inputs {
@@ -182,8 +204,12 @@ fn joined(
         inputs.push((name.as_str(), array));
     }
     let run = RunOptions { priority: batch[0].run.priority, deadline: None, ..options.run.clone() };
-    let outputs = model.infer_with(&inputs, &run)?;
-    split(form, &outputs, batch, filled, options)
+    // The batch goes on as long as one of its callers waits.
+    let is_wanted = || batch.iter().any(Request::is_worth_a_step);
+    let TaskOutcome { output, report } = model.infer_while(&inputs, &run, &is_wanted)?;
+    let answers = split(form, &output, batch, filled, options)?;
+    let told = |(request, output)| reported(request, began, filled, output, report.clone());
+    Ok(batch.iter().zip(answers).map(told).collect())
 }
 
 fn given<'a>(request: &'a Request, name: &str) -> Result<&'a Array> {

@@ -12,11 +12,13 @@
 //! 4. Each request has exactly one answer: its own rows, or the error of its batch. A batch that
 //!    fails, or whose outputs cannot be split by rows, is run again request by request, so that no
 //!    request fails because of another.
-//! 5. If a request makes a model panic, its caller and those of its batch get an error instead of
+//! 5. A caller that drops its ticket, or whose deadline passes, is not waited for: its request does
+//!    not begin, and a batch ends before its next step once nobody wants any of its answers.
+//! 6. If a request makes a model panic, its caller and those of its batch get an error instead of
 //!    an answer. The instance continues.
-//! 6. A server that is dropped answers its accepted requests, then ends its instances. A server
+//! 7. A server that is dropped answers its accepted requests, then ends its instances. A server
 //!    without instances answers everything with an error.
-//! 7. A fork of the process has none of the instances. There a server refuses requests with
+//! 8. A fork of the process has none of the instances. There a server refuses requests with
 //!    `Forked`, takes no lock, waits for no thread, and leaves everything in memory when it is
 //!    dropped: it belongs to the parent. A signal handler may fork while a thread waits for an
 //!    answer; in the child this wait ends with `Forked` as well.
@@ -27,25 +29,24 @@ mod room;
 mod waiting;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use panoply_models::{Array, Model, Outputs};
+use panoply_lockfree::slot::{Receiver, WaitError, slot};
+use panoply_models::{Array, Model, ModelValue, Outputs, RunValue};
 use panoply_runtime::process::Process;
-use panoply_runtime::{Priority, RunOptions};
+use panoply_runtime::{PendingTask, Priority, RunOptions, TaskOutcome};
 
 use crate::error::{Error, Result};
 use join::RowAxes;
-use queue::{Queue, Request};
+use queue::{Answer, Queue, Request};
 use room::InstanceBuffers;
 
 /// Maximal number of instances, and of waiting requests.
 const INSTANCES_MAX: usize = 64;
 const QUEUE_DEPTH_MAX: usize = 1 << 20;
-/// How long a child that was forked in the middle of a wait goes on waiting, at the longest.
-const FORK_LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Options of a server.
 #[derive(Clone, Debug)]
@@ -89,47 +90,56 @@ impl Default for ServeOptions {
 /// A model that answers many callers. Share it by reference or in an `Arc`.
 pub struct Server {
     model: Model,
-    form: RowAxes,
+    form: Arc<RowAxes>,
     queue: Arc<Queue>,
     instances: Mutex<Vec<JoinHandle<()>>>,
     process: Process,
 }
 
-/// An accepted request.
+/// An accepted request. Dropping it cancels the request.
 pub struct Ticket {
-    /// Not touched in a fork: neither the instance that holds the other end, nor a thread that
-    /// holds its locks, exists there.
-    answer: Option<Receiver<Result<Outputs>>>,
+    /// Not touched in a fork: the instance that holds the other end does not exist there.
+    answer: Option<Receiver<(), Answer>>,
+    deadline: Option<Instant>,
     process: Process,
 }
 
 impl Ticket {
-    fn new(answer: Receiver<Result<Outputs>>) -> Ticket {
-        Ticket { answer: Some(answer), process: Process::current() }
+    fn new(answer: Receiver<(), Answer>, deadline: Option<Instant>) -> Ticket {
+        Ticket { answer: Some(answer), deadline, process: Process::current() }
     }
 
-    /// Waits for the answer. A child that a signal handler forks meanwhile gets an error.
-    pub fn wait(self) -> Result<Outputs> {
-        let Some(answer) = &self.answer else { return Err(stopped()) };
-        loop {
-            self.process.check(SERVER)?;
-            match answer.recv_timeout(FORK_LOOK_EVERY) {
-                Ok(answer) => return answer,
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return Err(stopped()),
+    /// Waits for the answer, until the deadline at the longest. A child that a signal handler forks
+    /// meanwhile gets an error.
+    pub fn wait(mut self) -> Result<Outputs> {
+        self.process.check(SERVER)?;
+        let (process, limit) = (self.process, self.deadline);
+        let Some(answer) = &mut self.answer else { return Err(stopped()) };
+        match answer.wait_for(process, limit, 0) {
+            Ok(answer) => answer.unwrap_or_else(|| Err(stopped())).map(|outcome| outcome.output),
+            Err(WaitError::Forked) => Err(Error::Run(process.refusal(SERVER))),
+            Err(WaitError::TimedOut) => {
+                let late_by = limit.map_or(Duration::ZERO, |limit| limit.elapsed());
+                Err(Error::Run(panoply_core::Error::DeadlineExceeded { late_by }))
             }
         }
     }
 
     /// The answer, if it is available. If there will be none, the error is returned.
-    pub fn poll(&self) -> Option<Result<Outputs>> {
-        if let Err(forked) = self.process.check(SERVER) {
-            return Some(Err(Error::Run(forked)));
+    pub fn poll(&mut self) -> Option<Result<Outputs>> {
+        match self.poll_answer(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(answer) => Some(answer.map(|outcome| outcome.output)),
+            Poll::Pending => None,
         }
-        match self.answer.as_ref()?.try_recv() {
-            Ok(answer) => Some(answer),
-            Err(TryRecvError::Empty) => None,
-            Err(TryRecvError::Disconnected) => Some(Err(stopped())),
+    }
+
+    fn poll_answer(&mut self, context: &mut Context<'_>) -> Poll<Answer> {
+        if let Err(forked) = self.process.check(SERVER) {
+            return Poll::Ready(Err(Error::Run(forked)));
+        }
+        match &mut self.answer {
+            Some(answer) => answer.poll(context).map(|answer| answer.unwrap_or_else(|| Err(stopped()))),
+            None => Poll::Ready(Err(stopped())),
         }
     }
 }
@@ -153,11 +163,11 @@ impl Server {
     /// Starts a model's instances.
     pub fn start(model: &Model, options: ServeOptions) -> Result<Server> {
         check(&options)?;
-        let form = RowAxes::of(model);
+        let form = Arc::new(RowAxes::of(model));
         let queue = Arc::new(Queue::new(options.clone()));
         let mut instances = Vec::with_capacity(options.instances);
         for number in 0..options.instances {
-            let (model, form, own) = (model.clone(), form.clone(), Arc::clone(&queue));
+            let (model, form, own) = (model.clone(), Arc::clone(&form), Arc::clone(&queue));
             let thread = std::thread::Builder::new().name(format!("model-{number}"));
             let guard = own.open();
             let spawned = thread.spawn(move || {
@@ -189,15 +199,33 @@ impl Server {
     /// Accepts a request, or refuses it if too many wait. Of the options, the deadline and the
     /// priority are used.
     pub fn submit(&self, inputs: &[(&str, Array)], options: &RunOptions) -> Result<Ticket> {
-        self.process.check(SERVER)?;
-        let (answer, ticket): (SyncSender<Result<Outputs>>, _) = sync_channel(1);
-        let inputs: Vec<(String, Array)> =
-            inputs.iter().map(|(name, array)| ((*name).to_owned(), array.clone())).collect();
-        let (key, rows) = join::key(&self.form, &inputs, &self.queue.options.buckets);
-        let (key, bytes) = (key.map(Arc::from), inputs.iter().map(|(_, array)| array.size_bytes()).sum());
-        let (arrived, run) = (Instant::now(), options.clone());
-        self.queue.put(Request { inputs, key, rows, bytes, arrived, run, answer })?;
-        Ok(Ticket::new(ticket))
+        let inputs = inputs.iter().map(|(name, array)| ((*name).to_owned(), array.clone())).collect();
+        submit(&self.queue, &self.form, self.process, inputs, options)
+    }
+
+    /// Makes a request as one task: a future that also blocks (`wait`), can be cancelled by dropping
+    /// it, and reports its steps. The deadline bounds the whole request. Requests are joined on the
+    /// host, so inputs in a device's memory are copied there first, and outputs are on the host.
+    pub fn request(&self, inputs: &[(&str, ModelValue)], options: &RunOptions) -> PendingTask<Outputs, Error> {
+        let own = |(name, value): &(&str, ModelValue)| ((*name).to_owned(), RunValue::from(value));
+        let given: Vec<(String, RunValue)> = inputs.iter().map(own).collect();
+        let (model, queue, form) = (self.model.clone(), Arc::clone(&self.queue), Arc::clone(&self.form));
+        let (process, run) = (self.process, options.clone());
+        self.model.runtime().task(options, async move {
+            let begun = Instant::now();
+            process.check(SERVER)?;
+            let context = panoply_models::Context::awaiting(model.runtime(), run.clone());
+            let mut arrays = Vec::with_capacity(given.len());
+            for (name, value) in given {
+                arrays.push((name, context.fetch(&value).await?.array()?.clone()));
+            }
+            let mut ticket = submit(&queue, &form, process, arrays, &run)?;
+            let answer = std::future::poll_fn(|context| ticket.poll_answer(context)).await?;
+            let mut report = context.into_report(begun);
+            report.add_all(answer.report);
+            report.took = begun.elapsed();
+            Ok(TaskOutcome { output: answer.output, report })
+        })
     }
 
     /// Submits a request and waits for its answer.
@@ -220,7 +248,8 @@ impl Drop for Server {
     fn drop(&mut self) {
         if !self.process.is_here() {
             let instances = self.instances.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
-            std::mem::forget((self.model.clone(), Arc::clone(&self.queue), std::mem::take(instances)));
+            let shared = (self.model.clone(), Arc::clone(&self.queue), Arc::clone(&self.form));
+            std::mem::forget((shared, std::mem::take(instances)));
             return;
         }
         self.queue.close();
@@ -228,6 +257,23 @@ impl Drop for Server {
         let here = std::thread::current().id();
         instances.into_iter().filter(|thread| thread.thread().id() != here).for_each(|thread| drop(thread.join()));
     }
+}
+
+/// Puts a request into the queue.
+fn submit(
+    queue: &Queue,
+    form: &RowAxes,
+    process: Process,
+    inputs: Vec<(String, Array)>,
+    options: &RunOptions,
+) -> Result<Ticket> {
+    process.check(SERVER)?;
+    let (answer, ticket) = slot(());
+    let (key, rows) = join::key(form, &inputs, &queue.options.buckets);
+    let (key, bytes) = (key.map(Arc::from), inputs.iter().map(|(_, array)| array.size_bytes()).sum());
+    let (arrived, run) = (Instant::now(), options.clone());
+    queue.put(Request { inputs, key, rows, bytes, arrived, run, answer })?;
+    Ok(Ticket::new(ticket, options.deadline))
 }
 
 fn check(options: &ServeOptions) -> Result<()> {
@@ -260,11 +306,11 @@ mod tests {
     /// and again.
     #[test]
     fn a_request_without_an_answer_is_told() {
-        let (answer, ticket) = sync_channel(1);
-        let ticket = Ticket::new(ticket);
+        let (answer, ticket) = slot::<(), Answer>(());
+        let mut ticket = Ticket::new(ticket, None);
         assert!(ticket.poll().is_none());
         drop(answer);
         assert!(matches!(ticket.poll(), Some(Err(Error::Run(panoply_core::Error::ShuttingDown)))));
-        assert!(ticket.wait().is_err());
+        assert!(ticket.wait().is_err(), "an answer comes once");
     }
 }

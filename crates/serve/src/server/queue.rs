@@ -1,12 +1,12 @@
 //! The queue between callers and instances.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use panoply_lockfree::slot;
 use panoply_models::{Array, Outputs};
-use panoply_runtime::RunOptions;
+use panoply_runtime::{RunOptions, TaskOutcome};
 
 use super::waiting::{JoinKey, WaitingRequests};
 use super::{ServeOptions, stopped};
@@ -21,13 +21,25 @@ pub(super) struct Request {
     pub bytes: u64,
     pub arrived: Instant,
     pub run: RunOptions,
-    pub answer: SyncSender<Result<Outputs>>,
+    pub answer: slot::Ticket<(), Answer>,
 }
 
+/// The answer of a request.
+pub(super) type Answer = Result<TaskOutcome<Outputs>>;
+
 impl Request {
-    pub(super) fn answer(self, answer: Result<Outputs>) {
-        // A caller that is gone needs no answer.
-        let _ = self.answer.send(answer);
+    pub(super) fn answer(self, answer: Answer) {
+        self.answer.answer(answer);
+    }
+
+    /// Whether somebody still waits for the answer.
+    pub(super) fn is_wanted(&self) -> bool {
+        !self.answer.is_cancelled()
+    }
+
+    /// Whether somebody still waits, and the deadline has not passed.
+    pub(super) fn is_worth_a_step(&self) -> bool {
+        self.is_wanted() && self.run.deadline.is_none_or(|deadline| Instant::now() < deadline)
     }
 }
 
@@ -95,6 +107,13 @@ impl Queue {
         if state.closed || state.instances == 0 {
             return Err(stopped());
         }
+        let is_full = |waiting: &WaitingRequests| {
+            let bytes = waiting.bytes().saturating_add(request.bytes);
+            waiting.len() >= self.options.queue_depth_max || bytes > self.options.queue_bytes_max
+        };
+        if is_full(&state.waiting) {
+            state.waiting.drop_unwanted(self.options.batch_max);
+        }
         let bytes = state.waiting.bytes().saturating_add(request.bytes);
         if state.waiting.len() >= self.options.queue_depth_max {
             let (what, limit) = ("the requests that wait for a model", self.options.queue_depth_max as u64);
@@ -124,7 +143,11 @@ impl Queue {
             };
             let left = self.options.wait_max.saturating_sub(since.elapsed());
             if rows >= self.options.batch_max || state.closed || left == Duration::ZERO {
-                let batch = state.waiting.take(self.options.batch_max);
+                let mut batch = state.waiting.take(self.options.batch_max);
+                batch.retain(Request::is_wanted);
+                if batch.is_empty() {
+                    continue;
+                }
                 let more = state.waiting.len() > 0;
                 drop(state);
                 if more {

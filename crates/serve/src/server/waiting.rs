@@ -138,6 +138,20 @@ impl WaitingRequests {
         batch
     }
 
+    /// Drops the requests whose callers are gone.
+    pub(super) fn drop_unwanted(&mut self, batch_max: usize) {
+        let turns = self.turns;
+        let left = std::mem::take(self);
+        let mut requests: Vec<NumberedRequest> =
+            left.groups.into_values().flat_map(|group| group.waiting).flatten().collect();
+        requests.retain(|(_, request)| request.is_wanted());
+        requests.sort_unstable_by_key(|(number, _)| *number);
+        for (_, request) in requests {
+            self.put(request, batch_max);
+        }
+        self.turns = turns;
+    }
+
     /// Takes all requests, in no particular order.
     pub(super) fn drain(&mut self) -> Vec<Request> {
         let left = std::mem::take(self);
@@ -148,19 +162,30 @@ impl WaitingRequests {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc::sync_channel;
     use std::time::Duration;
 
-    use panoply_runtime::RunOptions;
+    use panoply_lockfree::slot::{Receiver, slot};
+    use panoply_runtime::{Priority, RunOptions};
 
     use super::*;
 
     /// A request that is identified by its bytes.
     fn request(key: Option<u64>, rows: usize, priority: Priority, bytes: u64) -> Request {
+        kept_request(key, rows, priority, bytes).0
+    }
+
+    /// The same, with the caller's side.
+    fn kept_request(
+        key: Option<u64>,
+        rows: usize,
+        priority: Priority,
+        bytes: u64,
+    ) -> (Request, Receiver<(), super::super::queue::Answer>) {
         let key = key.map(|key| Arc::from([key]));
         let run = RunOptions { priority, ..RunOptions::default() };
-        let (answer, _) = sync_channel(1);
-        Request { inputs: Vec::new(), key, rows, bytes, arrived: Instant::now(), run, answer }
+        let (answer, receiver) = slot(());
+        let arrived = Instant::now();
+        (Request { inputs: Vec::new(), key, rows, bytes, arrived, run, answer }, receiver)
     }
 
     fn names(batch: &[Request]) -> Vec<u64> {
@@ -233,6 +258,20 @@ mod tests {
         assert_eq!(waiting.front(8).map(|(rows, _)| rows), Some(2));
         assert_eq!(waiting.drain().len(), 1);
         assert_eq!(waiting.len(), 0);
+    }
+
+    #[test]
+    fn callers_that_are_gone_take_no_room() {
+        let mut waiting = WaitingRequests::default();
+        let mut kept = Vec::new();
+        for name in 0..100 {
+            let (request, caller) = kept_request(Some(name % 3), 1, Priority::Normal, 1 + name);
+            waiting.put(request, 8);
+            kept.extend((name % 10 == 0).then_some(caller));
+        }
+        waiting.drop_unwanted(8);
+        assert_eq!((waiting.len(), waiting.bytes()), (10, 460));
+        assert_eq!(names(&waiting.take(1)), [1], "the oldest still goes first");
     }
 
     /// With a search of all requests for each batch this would take minutes.

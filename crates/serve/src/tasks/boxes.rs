@@ -19,11 +19,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use panoply_core::expr::Expr;
 use panoply_core::graph::{Dim, Graph, GraphBuilder, NodeId};
-use panoply_core::op::compute::{Gather, Reduction, TopK, Transfer};
-use panoply_core::op::graph::RunGraph;
+use panoply_core::op::compute::{Gather, Reduction, TopK};
 use panoply_core::{DType, Location, Tensor};
 use panoply_inputs::tasks::{BoxForm, BoxLayout, CANDIDATES_MAX, DetectOptions, Detection};
-use panoply_runtime::{RunOptions, Runtime};
+use panoply_models::Context;
 
 use crate::error::{Error, Result};
 
@@ -70,33 +69,27 @@ impl Graphs {
 
     /// The counting boxes in a model's output that are not suppressed, in descending order of
     /// score, in the model's pixels.
-    pub fn run(
-        &self,
-        runtime: &Runtime,
-        output: &Tensor,
-        options: &DetectOptions,
-        run: &RunOptions,
-    ) -> Result<Vec<Detection>> {
+    pub async fn run(&self, context: &Context<'_>, output: &Tensor, options: &DetectOptions) -> Result<Vec<Detection>> {
         let form = BoxForm::of(output.shape().dims())?;
         if form.count == 0 || options.count_max == 0 {
             return Ok(Vec::new());
         }
         let graphs = self.of(form, output.dtype())?;
-        let device = Device { runtime, run };
         let score_min = Tensor::from_vec(vec![options.score_min], [1, 1])?;
-        let table = device.graph(&graphs.read, &[output, &score_min])?;
+        let table = context.run_graph(&graphs.read, &[output, &score_min]).await?;
         let [table, count] = table.as_slice() else { return Err(unexpected("read")) };
-        let count = device.numbers(count)?.first().copied().unwrap_or(0.0) as usize;
+        let count = numbers(context, count).await?.first().copied().unwrap_or(0.0) as usize;
         if count == 0 {
             return Ok(Vec::new());
         }
         let size = SIZES.into_iter().find(|size| *size >= count).unwrap_or(CANDIDATES_MAX).min(form.count);
-        let (choose, go_on) = &*graphs.chosen(form, size)?;
+        let chosen = graphs.chosen(form, size)?;
+        let (choose, go_on) = &*chosen;
         let overlap_max = Tensor::from_vec(vec![options.overlap_max], [1, 1])?;
-        let made = device.graph(choose, &[table, &overlap_max])?;
+        let made = context.run_graph(choose, &[table, &overlap_max]).await?;
         let [found, state, counts, hides] = made.as_slice() else { return Err(unexpected("choose")) };
-        let kept = device.settle(go_on, state, counts, hides, size)?;
-        Ok(detections(&device.numbers(found)?, &kept, size, options.count_max))
+        let kept = settle(context, go_on, [state, counts, hides], size).await?;
+        Ok(detections(&numbers(context, found).await?, &kept, size, options.count_max))
     }
 }
 
@@ -116,41 +109,35 @@ fn unexpected(graph: &str) -> Error {
     Error::invalid("the outputs of a graph", "as many as it has", format!("others, of {graph:?}"))
 }
 
-/// The runtime and options for graphs.
-struct Device<'a> {
-    runtime: &'a Runtime,
-    run: &'a RunOptions,
+/// A tensor's elements on the host.
+async fn numbers(context: &Context<'_>, tensor: &Tensor) -> Result<Vec<f32>> {
+    let on_host = match tensor.location() {
+        Location::Host => tensor.clone(),
+        _ => context.to_host(tensor).await?,
+    };
+    Ok(on_host.contiguous()?.as_slice::<f32>()?.to_vec())
 }
 
-impl Device<'_> {
-    fn graph(&self, graph: &Graph, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
-        Ok(self.runtime.run_with(RunGraph::new(graph, inputs), self.run.clone()).wait()?)
-    }
-
-    /// A tensor's elements on the host.
-    fn numbers(&self, tensor: &Tensor) -> Result<Vec<f32>> {
-        let on_host = match tensor.location() {
-            Location::Host => tensor.clone(),
-            _ => self.runtime.run(Transfer::to_host(tensor)).wait()?,
-        };
-        Ok(on_host.contiguous()?.as_slice::<f32>()?.to_vec())
-    }
-
-    /// Runs rounds until two are equal, and returns which boxes are kept.
-    fn settle(&self, go_on: &Graph, state: &Tensor, counts: &Tensor, hides: &Tensor, size: usize) -> Result<Vec<f32>> {
-        let mut state = state.clone();
-        // Each round settles at least one box.
-        for _ in 0..=size.div_ceil(ROUNDS) {
-            let mut rounds = self.numbers(&state)?;
-            let before = rounds.split_off(size);
-            if rounds == before {
-                return Ok(rounds);
-            }
-            state =
-                self.graph(go_on, &[&state, counts, hides])?.into_iter().next().ok_or_else(|| unexpected("go_on"))?;
+/// Runs rounds until two are equal, and returns which boxes are kept.
+async fn settle(
+    context: &Context<'_>,
+    go_on: &Graph,
+    [state, counts, hides]: [&Tensor; 3],
+    size: usize,
+) -> Result<Vec<f32>> {
+    let mut state = state.clone();
+    // Each round settles at least one box.
+    for _ in 0..=size.div_ceil(ROUNDS) {
+        context.in_time()?;
+        let mut rounds = numbers(context, &state).await?;
+        let before = rounds.split_off(size);
+        if rounds == before {
+            return Ok(rounds);
         }
-        Err(Error::invalid("the rounds of a suppression", "an end", "none"))
+        let next = context.run_graph(go_on, &[&state, counts, hides]).await?;
+        state = next.into_iter().next().ok_or_else(|| unexpected("go_on"))?;
     }
+    Err(Error::invalid("the rounds of a suppression", "an end", "none"))
 }
 
 fn detections(found: &[f32], kept: &[f32], size: usize, count_max: usize) -> Vec<Detection> {

@@ -1,9 +1,13 @@
 //! Object detection: objects in pictures, as boxes.
 
+use std::sync::Arc;
+use std::time::Instant;
+
+use panoply_core::Tensor;
 use panoply_inputs::picture::{Fit, Picture};
 use panoply_inputs::tasks::{DetectOptions, Detection, Labels, in_picture};
-use panoply_models::{Array, Model, RunValue};
-use panoply_runtime::RunOptions;
+use panoply_models::{Array, Context, Model, ModelValue, Outputs, RunValue, finished};
+use panoply_runtime::{PendingTask, RunOptions, TaskOutcome};
 
 use super::boxes::Graphs;
 use super::frame::{frame_of, framed};
@@ -16,13 +20,13 @@ pub const OPEN_SIDE: usize = 640;
 /// caches its graphs, so keep one for many pictures.
 pub struct Detector {
     model: Model,
-    graphs: Graphs,
+    graphs: Arc<Graphs>,
 }
 
 impl Detector {
     /// A detector of this model.
     pub fn new(model: &Model) -> Detector {
-        Detector { model: model.clone(), graphs: Graphs::default() }
+        Detector { model: model.clone(), graphs: Arc::default() }
     }
 
     /// The objects in a picture, in descending order of score. Boxes are decoded and suppressed on
@@ -42,7 +46,7 @@ impl Detector {
         let outputs = self.model.infer_live(&[(&port.name, RunValue::Value(array.into()))], run)?;
         let output = outputs.first().ok_or_else(|| Error::invalid("a detector", "an output", "none"))?;
         let sizes = [picture.width() as f32, picture.height() as f32];
-        let mut found = self.graphs.run(self.model.runtime(), &output.tensor()?, options, run)?;
+        let mut found = self.found(&output.tensor()?, options, run)?;
         for object in &mut found {
             object.corners = in_picture(object.corners, &placement, sizes);
             object.label = labels.get(object.class);
@@ -54,7 +58,30 @@ impl Detector {
     /// what [`boxes`](panoply_inputs::tasks::boxes) and
     /// [`suppress`](panoply_inputs::tasks::suppress) compute on the host.
     pub fn boxes(&self, output: &Array, options: &DetectOptions, run: &RunOptions) -> Result<Vec<Detection>> {
-        self.graphs.run(self.model.runtime(), &output.tensor()?, options, run)
+        self.found(&output.tensor()?, options, run)
+    }
+
+    fn found(&self, output: &Tensor, options: &DetectOptions, run: &RunOptions) -> Result<Vec<Detection>> {
+        let context = Context::blocking(Some(self.model.runtime()), run.clone());
+        finished(self.graphs.run(&context, output, options))
+    }
+
+    /// As [`Detector::boxes`], as one task, for the first output of a run ([`Model::run`]), which
+    /// stays on its device.
+    pub fn boxes_task(
+        &self,
+        outputs: &Outputs<ModelValue>,
+        options: &DetectOptions,
+        run: &RunOptions,
+    ) -> PendingTask<Vec<Detection>, Error> {
+        let (model, graphs, options) = (self.model.clone(), Arc::clone(&self.graphs), options.clone());
+        let (output, own) = (outputs.first().cloned(), RunOptions { to_host: false, ..run.clone() });
+        self.model.runtime().task(run, async move {
+            let begun = Instant::now();
+            let context = Context::awaiting(model.runtime(), own);
+            let found = graphs.run(&context, &output?.tensor()?, &options).await?;
+            Ok(TaskOutcome { output: found, report: context.into_report(begun) })
+        })
     }
 }
 

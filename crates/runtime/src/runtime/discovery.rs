@@ -8,7 +8,7 @@ use panoply_core::clock::SystemClock;
 use panoply_core::cpu_set::CpuSet;
 use panoply_core::{Absence, Api, Backend, DeviceId, DeviceInfo, DeviceKind, Error, OpenOptions};
 use panoply_lockfree::foreign::contain;
-use panoply_placement::{DeviceWorkers, Topology, WorkerPlace};
+use panoply_placement::{Topology, WorkerPlace};
 
 use super::{BackendReport, Control, Runtime, places};
 use crate::device_worker::driver::Opener;

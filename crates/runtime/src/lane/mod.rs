@@ -297,7 +297,7 @@ impl Lane {
     }
 
     /// Makes the lane share the objects and the claims of the lane before it.
-    pub(crate) fn as_successor_of(mut self, before: Option<&Lane>) -> Lane {
+    pub(crate) fn succeeding(mut self, before: Option<&Lane>) -> Lane {
         if let Some(before) = before {
             self.objects = Arc::clone(&before.objects);
             self.claims = Arc::clone(&before.claims);

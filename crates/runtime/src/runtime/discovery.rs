@@ -251,7 +251,7 @@ impl Runtime {
         Lane::check_room(device, setup)?;
         // The objects and claims of a device follow it when it is found again.
         let before = lanes.newest_of(device).map(|candidate| &*candidate.lane);
-        let make = |place| Lane::new(place, info.clone(), setup).as_successor_of(before);
+        let make = |place| Lane::new(place, info.clone(), setup).succeeding(before);
         let added = lanes.add_over(backend, rank, make);
         let lane = added.map_err(|reason| Error::DeviceUnavailable { device, reason })?;
         let started = supervisor.start(Arc::clone(&lane), opener);
@@ -308,7 +308,7 @@ impl Runtime {
             let (name, number) = wanted[index];
             let mut before = before.iter().rev().map(|other| &*other.lane);
             let before = before.find(|other| (other.pool, other.pool_number) == (Some(name), number));
-            let lane = Lane::of_pool(leader, id, (name, number), setup, pools.get(name)?).as_successor_of(before);
+            let lane = Lane::of_pool(leader, id, (name, number), setup, pools.get(name)?).succeeding(before);
             Lane::check_room(leader.info.id, setup).ok().map(|()| lane)
         });
         for lane in started {
@@ -328,7 +328,7 @@ fn pool_place(topology: &Topology, info: &DeviceInfo, pool: &DevicePool, planned
         Some(near) if info.runs_on_cores => near.intersection(cores),
         _ => topology.allowed().intersection(cores),
     };
-    (!cpus.is_empty()).then(|| WorkerPlace { cpus: Some(cpus), own_core: false, ..planned })
+    (!cpus.is_empty()).then_some(WorkerPlace { cpus: Some(cpus), own_core: false, ..planned })
 }
 
 /// How the engines of a pool are opened on a device.

@@ -14,14 +14,18 @@ pub(super) fn check(folding: &Folding, message: &[u8]) -> Option<u64> {
         && is_x86_feature_detected!("vpclmulqdq")
         && is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512bw");
-    match (narrow, wide, folding.is_turned) {
-        // SAFETY (all four): the instructions were found just now.
-        (true, true, false) => Some(unsafe { wide_check::<false>(folding, message) }),
-        (true, true, true) => Some(unsafe { wide_check::<true>(folding, message) }),
-        (true, false, false) => Some(unsafe { narrow_check::<false>(folding, message) }),
-        (true, false, true) => Some(unsafe { narrow_check::<true>(folding, message) }),
-        (false, ..) => None,
+    if !narrow {
+        return None;
     }
+    // SAFETY: the instructions were found just now.
+    Some(unsafe {
+        match (wide, folding.is_turned) {
+            (true, false) => wide_check::<false>(folding, message),
+            (true, true) => wide_check::<true>(folding, message),
+            (false, false) => narrow_check::<false>(folding, message),
+            (false, true) => narrow_check::<true>(folding, message),
+        }
+    })
 }
 
 /// Products by `PCLMULQDQ`. Only made where the CPU has it.

@@ -57,12 +57,12 @@ struct Entry {
 }
 
 enum State {
-    Recorded(Recorded),
+    Recorded(PendingStep),
     Computed(Tensor),
 }
 
 /// An op that has not run.
-struct Recorded {
+struct PendingStep {
     op: ArrayOp,
     operands: Vec<FusedData>,
     _pending: PendingOp,
@@ -233,8 +233,8 @@ impl Plan {
         search.visit(data);
         let Search { inputs, steps, arrays, uses, seeds, .. } = search;
         let last = steps.len().saturating_sub(1);
-        // Handles: one in `arrays`, one for each use by a recorded op. Any other is the program's, or
-        // that of an op outside this graph.
+        // Handles: one in `arrays`, one for each use by a recorded op. Any other is the program's,
+        // or that of an op outside this graph.
         let is_held = |step: usize| Arc::strong_count(&arrays[step].0) > 1 + uses[step];
         let outputs: Vec<usize> = (0..steps.len()).filter(|step| *step == last || is_held(*step)).collect();
         let types = inputs.iter().map(|tensor| (tensor.dtype(), tensor.shape().to_vec())).collect();
@@ -361,7 +361,7 @@ impl ComputeBackend for FusedBackend {
         let is_full = self.pending() >= PENDING_MAX;
         let pending = PendingOp::begin(&self.shared.pending, op, operands.len());
         let operands = operands.iter().map(|operand| (*operand).clone()).collect();
-        let recorded = Recorded { op: op.clone(), operands, _pending: pending };
+        let recorded = PendingStep { op: op.clone(), operands, _pending: pending };
         let data = FusedData(Arc::new(Entry { dtype, dims, state: Mutex::new(State::Recorded(recorded)) }));
         if is_full {
             self.computed(&data)?;

@@ -143,8 +143,8 @@ impl Model {
         finished(self.network.run_live(&Context::blocking(Some(&self.runtime), options.clone()), inputs))
     }
 
-    /// As [`Model::infer_with`], with a report. It ends with `Cancelled` before its next step if the
-    /// answer is no longer wanted.
+    /// As [`Model::infer_with`], with a report. It ends with `Cancelled` before its next step if
+    /// the answer is no longer wanted.
     pub fn infer_while(
         &self,
         inputs: &[(&str, Array)],

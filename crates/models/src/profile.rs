@@ -25,10 +25,10 @@ pub struct NodeTime {
 
 /// Measures the steps of one run.
 #[derive(Default)]
-pub(crate) struct Recorder(Mutex<Measured>);
+pub(crate) struct Recorder(Mutex<Measurements>);
 
 #[derive(Default)]
-struct Measured {
+struct Measurements {
     times: Vec<NodeTime>,
     /// The sum of all times so far.
     total: Duration,
@@ -54,7 +54,7 @@ impl Recorder {
         self.measured().device = Some(device);
     }
 
-    fn measured(&self) -> MutexGuard<'_, Measured> {
+    fn measured(&self) -> MutexGuard<'_, Measurements> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -114,8 +114,8 @@ impl Body {
 }
 
 impl Node {
-    /// Wraps the cause with this node's name, unless it is not the node's fault: a device failed, the
-    /// deadline passed, or the run was cancelled.
+    /// Wraps the cause with this node's name, unless it is not the node's fault: a device failed,
+    /// the deadline passed, or the run was cancelled.
     pub(crate) fn error(&self, cause: Error) -> Error {
         match cause {
             // An error keeps the innermost node.

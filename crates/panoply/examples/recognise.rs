@@ -27,9 +27,9 @@ const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../app/data");
 const LINE: [usize; 2] = [48, 192];
 const SIDE: usize = 640;
 
-/// What was recognised in one picture.
+/// The findings in one picture.
 #[derive(Clone, Debug)]
-pub struct Recognised {
+pub struct Findings {
     /// The probability that the text is upside down.
     pub upside_down: f32,
     /// The objects, if there is a detector, with corners in the picture's pixels.
@@ -56,7 +56,7 @@ pub fn recognise(
     runtime: &Runtime,
     files: Vec<Vec<u8>>,
     detector: Option<&Path>,
-) -> Result<Vec<Recognised>, Box<dyn Error>> {
+) -> Result<Vec<Findings>, Box<dyn Error>> {
     let classifier = Model::load(runtime, Path::new(DATA).join("models/ppocr-cls/model.onnx"))?;
     let detector = detector.map(|path| Model::load(runtime, path)).transpose()?;
     // One run shows where the steps of a model ran.
@@ -74,7 +74,7 @@ pub fn recognise(
                 None => pictures.map("no detector", |_| Vec::new()),
             },
         )
-        .map("both", |(upside_down, objects)| Recognised { upside_down, objects })
+        .map("both", |(upside_down, objects)| Findings { upside_down, objects })
         .collect()
         .run()?;
     println!("{}", report.sentence());

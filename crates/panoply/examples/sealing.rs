@@ -18,7 +18,7 @@ use panoply::{PendingTask, TaskOutcome, TaskReport};
 
 /// Sealed records with their signatures.
 #[derive(Clone)]
-pub struct Stored {
+pub struct SealedBatch {
     /// The number of the first nonce.
     first: u64,
     text: Messages,
@@ -82,25 +82,29 @@ fn batch_of(batch: usize, records: usize, bytes: usize) -> Messages {
     Messages::from((0..records).map(record).collect::<Vec<_>>())
 }
 
-fn one_by_one(runtime: &Runtime, keys: &Keys, batches: &[Messages]) -> Result<Vec<Stored>, Box<dyn Error>> {
+fn one_by_one(runtime: &Runtime, keys: &Keys, batches: &[Messages]) -> Result<Vec<SealedBatch>, Box<dyn Error>> {
     let store = |batch: &Messages| {
         let packed = runtime.run(Compress::new(Format::Zstd, batch.clone())).wait()?;
         let seal = keys.session.seal(packed)?;
         let first = seal.first_number().ok_or("a session counts")?;
         let text = runtime.run(seal).wait()?.text;
         let signatures = runtime.run(Sign::new(&keys.private, text.clone())).wait()?;
-        Ok(Stored { first, text, signatures })
+        Ok(SealedBatch { first, text, signatures })
     };
     batches.iter().map(store).collect()
 }
 
-fn overlapped(runtime: &Arc<Runtime>, keys: &Arc<Keys>, batches: Vec<Messages>) -> Result<Vec<Stored>, Box<dyn Error>> {
+fn overlapped(
+    runtime: &Arc<Runtime>,
+    keys: &Arc<Keys>,
+    batches: Vec<Messages>,
+) -> Result<Vec<SealedBatch>, Box<dyn Error>> {
     let [sealing, signing] = [(); 2].map(|()| (Arc::clone(runtime), Arc::clone(keys)));
     let (stored, report) = Pipeline::builder()
         .source(batches)
         .op("compress", &**runtime, |batch: &Messages| Compress::new(Format::Zstd, batch.clone()))
         .task("encrypt", move |packed: &Messages, options| sealed(&sealing.0, &sealing.1, packed.clone(), options))
-        .task("sign", move |sealed: &Stored, options| signed(&signing.0, &signing.1, sealed.clone(), options))
+        .task("sign", move |sealed: &SealedBatch, options| signed(&signing.0, &signing.1, sealed.clone(), options))
         .collect()
         .run()?;
     println!("{}", report.sentence());
@@ -108,25 +112,25 @@ fn overlapped(runtime: &Arc<Runtime>, keys: &Arc<Keys>, batches: Vec<Messages>) 
 }
 
 /// Encrypts a batch. If the item is started again, it gets other nonces.
-fn sealed(runtime: &Arc<Runtime>, keys: &Keys, packed: Messages, options: &RunOptions) -> PendingTask<Stored> {
+fn sealed(runtime: &Arc<Runtime>, keys: &Keys, packed: Messages, options: &RunOptions) -> PendingTask<SealedBatch> {
     let seal = keys.session.seal(packed);
     let (own, run) = (Arc::clone(runtime), options.clone());
     runtime.task(options, async move {
         let seal = seal?;
         let first = seal.first_number().unwrap_or_default();
         let Outcome { output, report } = own.run_with(seal, run).with_report().await?;
-        let stored = Stored { first, text: output.text, signatures: Messages::from(Vec::<Bytes>::new()) };
+        let stored = SealedBatch { first, text: output.text, signatures: Messages::from(Vec::<Bytes>::new()) };
         Ok(TaskOutcome { output: stored, report: one_step("encrypt", report) })
     })
 }
 
 /// Signs a sealed batch.
-fn signed(runtime: &Arc<Runtime>, keys: &Keys, stored: Stored, options: &RunOptions) -> PendingTask<Stored> {
+fn signed(runtime: &Arc<Runtime>, keys: &Keys, stored: SealedBatch, options: &RunOptions) -> PendingTask<SealedBatch> {
     let sign = Sign::new(&keys.private, stored.text.clone());
     let (own, run) = (Arc::clone(runtime), options.clone());
     runtime.task(options, async move {
         let Outcome { output, report } = own.run_with(sign, run).with_report().await?;
-        Ok(TaskOutcome { output: Stored { signatures: output, ..stored }, report: one_step("sign", report) })
+        Ok(TaskOutcome { output: SealedBatch { signatures: output, ..stored }, report: one_step("sign", report) })
     })
 }
 
@@ -141,14 +145,14 @@ fn restore(
     runtime: &Runtime,
     keys: &Keys,
     given: &[Messages],
-    stored: &[Stored],
+    stored: &[SealedBatch],
     bytes: usize,
 ) -> Result<(), Box<dyn Error>> {
     if given.len() != stored.len() {
         return Err(format!("{} batches were stored of {}", stored.len(), given.len()).into());
     }
     // Lists of ops need not wait for each other.
-    let verify = |batch: &Stored| Verify::new(&keys.public, batch.text.clone(), batch.signatures.clone());
+    let verify = |batch: &SealedBatch| Verify::new(&keys.public, batch.text.clone(), batch.signatures.clone());
     for verdicts in runtime.run_many(stored.iter().map(verify)).wait() {
         if verdicts?.contains(&false) {
             return Err("a signature is wrong".into());

@@ -2,8 +2,8 @@
 //!
 //! A [`Worker`] is a state that one thread owns. A [`WorkerPool`] gives each of its workers a
 //! thread and a bounded queue. The pool sends messages by turn, by index or by a [`Partitioner`],
-//! returns typed replies, and replaces workers that fail. An [`AcceleratedWorker`] owns a device, or
-//! a part of one ([`claim`](panoply_runtime::Runtime::claim)).
+//! returns typed replies, and replaces workers that fail. An [`AcceleratedWorker`] owns a device,
+//! or a part of one ([`claim`](panoply_runtime::Runtime::claim)).
 //!
 //! ```
 //! use panoply::worker::{BoxError, Envelope, HashBy, PoolOptions, Worker, WorkerPool};

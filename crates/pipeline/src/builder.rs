@@ -116,10 +116,10 @@ impl<T: Send + 'static> Builder<T> {
         self.op_link::<O, _>(name, runtime.into(), move |item| make(item).map_err(Into::into))
     }
 
-    /// Runs a task for each item: a model's run, an ensemble, a server's request, or a program's own
-    /// ([`Runtime::task`]). The closure begins the task with the options that it is given, which
-    /// carry the deadline and the wishes of the stage ([`Builder::wishes`]). A task is an op in
-    /// everything else: several are in flight at once, and its output stays on its device if the
+    /// Runs a task for each item: a model's run, an ensemble, a server's request, or a program's
+    /// own ([`Runtime::task`]). The closure begins the task with the options that it is given,
+    /// which carry the deadline and the wishes of the stage ([`Builder::wishes`]). A task is an op
+    /// in everything else: several are in flight at once, and its output stays on its device if the
     /// next stage runs ops or tasks. Steps on the host are computed on the pipeline's threads, one
     /// at a time for each chain of such stages; work for several threads belongs into a stage of
     /// its own ([`Builder::try_map`]).

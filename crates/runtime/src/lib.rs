@@ -5,8 +5,8 @@
 //! * [`runtime`]: the program's entry point. It finds devices, starts their workers and accepts
 //!   ops.
 //! * [`pending`]: the futures that the runtime returns. They need no executor; `.wait()` blocks.
-//! * `pending_many`: the future of a list of ops. [`task`]: work of several steps that runs like one
-//!   op.
+//! * `pending_many`: the future of a list of ops. [`task`]: work of several steps that runs like
+//!   one op.
 //! * [`options`]: a caller's wishes for one op. `claims`: devices that one caller has for itself.
 //! * [`router`]: picks the lane for an op.
 //! * [`device_worker`]: one thread and one engine per device, and how every op gets exactly one

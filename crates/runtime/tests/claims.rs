@@ -48,7 +48,7 @@ fn a_claimed_device_runs_nobody_elses_ops() {
     for _ in 0..20 {
         assert_eq!(ran_on(&runtime, share.options()).unwrap(), mine);
     }
-    // Its answers can be read by everybody.
+    // Its answers can be read without the claim.
     let answer = share.run(Map::add(&row(), &row())).wait().unwrap();
     assert_eq!(answer.location(), Location::Device(mine));
     let copied = runtime.run(panoply_core::op::compute::Transfer::to_host(&answer)).wait().unwrap();

@@ -375,7 +375,7 @@ impl Runtime {
         let mut wishes = self.router.lanes.wishes(options, self.policy, accepted)?;
         let may_read = |owner: &DeviceId| options.device.is_none() && !options.forbid.contains(owner);
         if let Some(owner) = read_from(&op).filter(may_read) {
-            // Whoever has an answer may read it, also from a device that another claim has.
+            // A caller that has an answer may read it, also from a device that another claim has.
             wishes.allowed |= self.router.lanes.mask_of(owner).unwrap_or(0);
         }
         let permit = options.claim.as_ref().map(Claim::permit).transpose()?;

@@ -194,7 +194,8 @@ impl Ensemble {
     /// As [`Ensemble::run`], with options: those of every graph of its members. The deadline bounds
     /// the whole run, and with [`RunOptions::to_host`] the outputs come as arrays on the host.
     ///
-    /// Pictures are decoded and resized, and texts are tokenized, on the thread that polls or waits.
+    /// Pictures are decoded and resized, and texts are tokenized, on the thread that polls or
+    /// waits.
     pub fn run_with(
         &self,
         inputs: &[(&str, ModelValue)],

@@ -13,7 +13,7 @@
 //!    fails, or whose outputs cannot be split by rows, is run again request by request, so that no
 //!    request fails because of another.
 //! 5. A caller that drops its ticket, or whose deadline passes, is not waited for: its request does
-//!    not begin, and a batch ends before its next step once nobody wants any of its answers.
+//!    not begin, and a batch ends before its next step once no caller wants any of its answers.
 //! 6. If a request makes a model panic, its caller and those of its batch get an error instead of
 //!    an answer. The instance continues.
 //! 7. A server that is dropped answers its accepted requests, then ends its instances. A server
@@ -203,8 +203,8 @@ impl Server {
         submit(&self.queue, &self.form, self.process, inputs, options)
     }
 
-    /// Makes a request as one task: a future that also blocks (`wait`), can be cancelled by dropping
-    /// it, and reports its steps. The deadline bounds the whole request. Requests are joined on the
+    /// Makes a request as one task: a future that also blocks (`wait`), can be cancelled by
+    /// dropping it, and reports its steps. The deadline bounds the whole request. Requests are joined on the
     /// host, so inputs in a device's memory are copied there first, and outputs are on the host.
     pub fn request(&self, inputs: &[(&str, ModelValue)], options: &RunOptions) -> PendingTask<Outputs, Error> {
         let own = |(name, value): &(&str, ModelValue)| ((*name).to_owned(), RunValue::from(value));

@@ -98,15 +98,15 @@ pub use settings::{Settings, SettingsError};
 
 pub use panoply_core::{
     Absence, Alternative, AnswerTypes, Api, Bytes, Capabilities, Complex64, CryptoProvider, DType, Describe, DeviceId,
-    DeviceInfo, DeviceKind, Domain, Element, Error, ErrorKind, Fallback, Location, Object, OpenOptions, Operation,
-    Outcome, Part, PartMut, PartRef, PciAddress, Prediction, Report, Result, Shape, Strides, Tensor, Verdict,
-    Verification, bf16, buffer, expr, f16, for_each_domain, op, sink,
+    DeviceInfo, DeviceKind, Domain, Element, Error, ErrorKind, Fallback, Location, MemoryUse, Object, OpenOptions,
+    Operation, Outcome, Part, PartMut, PartRef, PciAddress, Prediction, Report, Result, Shape, Strides, Tensor,
+    Verdict, Verification, bf16, buffer, expr, f16, for_each_domain, op, sink,
 };
 pub use panoply_placement as placement;
 pub use panoply_runtime::{
     BackendReport, Batching, BuildError, Circuit, DeviceChange, Exploration, FallbackPolicy, Goal, HealthReport,
-    HealthRules, Pending, PendingOutcome, Priority, Profile, ProfileError, Rediscovery, RunOptions, Shutdown, Verify,
-    WorkerCounters, WorkerLimits, WorkerReport, WorkerState, telemetry,
+    HealthRules, Pending, PendingOutcome, Priority, Profile, ProfileError, Rediscovery, RunOptions, Shutdown,
+    SystemCapacity, Verify, WorkerCounters, WorkerLimits, WorkerReport, WorkerState, telemetry,
 };
 
 /// Graphs: many ops recorded as one, compiled and fused for the device that runs them.

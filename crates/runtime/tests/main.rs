@@ -4,6 +4,7 @@ mod crowded;
 mod fallback;
 mod faults;
 mod graphs;
+mod health;
 mod layers;
 mod reentry;
 mod routing;

@@ -8,6 +8,7 @@ use panoply_core::{
     OpenOptions, Result, Support,
 };
 
+use crate::available::available_bytes;
 use crate::context::Context;
 use crate::engine::CpuEngine;
 use crate::health::Sensors;
@@ -87,7 +88,7 @@ impl Backend for CpuBackend {
         let team = Team::new(threads);
         let context =
             Context::new(team, Simd::detect(), HostMemory::new(options.pool_bytes_max), options.crypto_provider);
-        Ok(Box::new(CpuEngine::new(device.clone(), context, Sensors::find(&self.root))))
+        Ok(Box::new(CpuEngine::new(device.clone(), context, Sensors::find(&self.root, device))))
     }
 }
 
@@ -100,8 +101,7 @@ fn describe(root: &Path, name: &str, node: Option<u32>, index: u32) -> DeviceInf
     };
     let meminfo = fs::read_to_string(meminfo).unwrap_or_default();
     info.memory_total_bytes = meminfo_bytes(&meminfo, "MemTotal:");
-    info.memory_available_bytes =
-        meminfo_bytes(&meminfo, "MemAvailable:").or_else(|| free_and_reclaimable_bytes(&meminfo));
+    info.memory_available_bytes = available_bytes(root, node);
     info.compute_capability = Some(Simd::detect().name().to_owned());
     info.compute_units = std::thread::available_parallelism().ok().and_then(|count| u32::try_from(count.get()).ok());
     info.numa_node = node;
@@ -113,16 +113,9 @@ fn describe(root: &Path, name: &str, node: Option<u32>, index: u32) -> DeviceInf
 }
 
 /// A node's `meminfo` has no `MemAvailable`: free pages plus the page cache come close.
-fn free_and_reclaimable_bytes(meminfo: &str) -> Option<u64> {
+pub(crate) fn free_and_reclaimable_bytes(meminfo: &str) -> Option<u64> {
     let cache = meminfo_bytes(meminfo, "FilePages:").unwrap_or(0);
     Some(meminfo_bytes(meminfo, "MemFree:")? + cache)
-}
-
-/// The share of memory in use, 0 to 100.
-pub(crate) fn meminfo_percent(meminfo: &str) -> Option<f32> {
-    let total = meminfo_bytes(meminfo, "MemTotal:").filter(|total| *total > 0)?;
-    let available = meminfo_bytes(meminfo, "MemAvailable:")?;
-    Some(total.saturating_sub(available) as f32 / total as f32 * 100.0)
 }
 
 pub(crate) fn meminfo_bytes(meminfo: &str, key: &str) -> Option<u64> {
@@ -177,7 +170,7 @@ mod tests {
     fn this_machine_has_a_cpu() {
         let devices = CpuBackend::new().discover().unwrap();
         assert!(!devices.is_empty());
-        assert!(devices.iter().all(|device| device.kind == DeviceKind::Cpu && device.has_available(1)));
+        assert!(devices.iter().all(|device| device.kind == DeviceKind::Cpu && device.memory_available_bytes > Some(0)));
     }
 
     #[test]

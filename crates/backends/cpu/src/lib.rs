@@ -10,6 +10,7 @@
 #![allow(unsafe_code)] // SIMD intrinsics, the thread team, and blocks of pooled memory.
 
 pub mod attention;
+mod available;
 pub mod backend;
 pub mod color;
 mod context;

@@ -35,6 +35,8 @@ use crate::time::later;
 /// it.
 const HUNG_AFTER_SHARE: u32 = 8;
 const HUNG_AFTER_MAX: Duration = Duration::from_millis(250);
+/// The least time between two looks at the device that other threads ask for.
+const LOOK_WAIT_MIN: Duration = Duration::from_millis(20);
 
 /// When the driver wants its next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +82,9 @@ pub(crate) struct Driver {
     /// The current position in the turns of the priorities.
     pub(super) turn: u32,
     next_look: Instant,
+    last_look: Option<Instant>,
+    /// Whether another thread waits for the next look.
+    is_asked: bool,
 }
 
 /// When to open the device again. A failed attempt to open the device and the loss of the device
@@ -112,6 +117,8 @@ impl Driver {
             overdue_since: None,
             reopen: Reopen::default(),
             turn: 0,
+            last_look: None,
+            is_asked: false,
         }
     }
 
@@ -149,7 +156,12 @@ impl Driver {
         if self.lane.state() == WorkerState::Failed {
             return DriverStep::Exit;
         }
+        let is_asked = self.lane.looks.take();
         let now = self.clock.now();
+        if is_asked {
+            self.is_asked = true;
+            self.next_look = self.next_look.min(self.last_look.map_or(now, |last| later(last, LOOK_WAIT_MIN)));
+        }
         if self.engine.is_none() {
             return self.open(now);
         }
@@ -165,6 +177,7 @@ impl Driver {
                 return DriverStep::Exit;
             }
         }
+        self.batcher.set_capacity(self.lane.gate.capacity());
         let Some(took) = self.take_from_queue(now) else { return DriverStep::Exit };
         self.take_from_batcher(now);
         let submits = !self.batch.is_empty();
@@ -188,7 +201,7 @@ impl Driver {
             return step;
         }
         self.lane.note_idle();
-        let look = self.lane.gate.is_ailing().then_some(self.next_look);
+        let look = (self.is_asked || self.lane.gate.is_ailing()).then_some(self.next_look);
         match self.batcher.due().into_iter().chain(look).min() {
             Some(time) => DriverStep::IdleUntil(time),
             None => DriverStep::Idle,
@@ -203,6 +216,7 @@ impl Driver {
     /// Asks the engine about the device's health and memory.
     fn look(&mut self, now: Instant) -> Option<DriverStep> {
         self.next_look = later(now, self.lane.rules.look_every);
+        (self.last_look, self.is_asked) = (Some(now), false);
         let Driver { engine: Some(engine), generation, lane, clock, .. } = self else { return None };
         let asked = inside(generation, now, || (engine.health(), engine.memory()));
         let (health, memory) = match asked {
@@ -214,6 +228,7 @@ impl Driver {
             return Some(self.lose_engine(now, fault));
         }
         let changed = lane.gate.examine(health, &lane.rules);
+        lane.note_look(now);
         let told = !changed
             || aside(generation, clock.now(), || {
                 let report = lane.gate.report(lane.process);

@@ -21,14 +21,14 @@ use panoply_core::{
 
 use crate::device_worker::supervisor::{Shutdown, Supervisor};
 use crate::errands::{Errand, Errands};
-use crate::lane::{Inlet, LaneSetup, WorkerReport};
-use crate::options::{FallbackPolicy, RunOptions};
+use crate::lane::{Inlet, LaneSetup, WorkerReport, WorkerState};
+use crate::options::{FallbackPolicy, Priority, RunOptions};
 use crate::pending::{Deadline, Pending};
 use crate::process::{self, Process};
 use crate::relay::RelayThread;
-use crate::router::Router;
 use crate::router::dispatch::Dispatch;
 use crate::router::profile::{Identity, Profile};
+use crate::router::{DegradedMode, Router, SystemCapacity};
 use crate::telemetry::{DeviceFigures, Snapshot};
 use crate::threads::Owner;
 use crate::timers::Timers;
@@ -49,6 +49,8 @@ const VERIFIER_GRACE: Duration = Duration::from_secs(2);
 const ERRANDS_WAIT_MAX: Duration = Duration::from_secs(5);
 /// How long dropping a runtime waits for its ops before it gives them up.
 const DROP_DRAIN_MAX: Duration = Duration::from_secs(30);
+/// How often [`Runtime::examine`] checks whether the workers have looked at their devices.
+const EXAMINED_EVERY: Duration = Duration::from_micros(200);
 
 /// The result of ending a runtime of another process.
 const FORKED: Shutdown = Shutdown { drained: false, threads_left: 0 };
@@ -63,6 +65,7 @@ pub struct Runtime {
     router: Arc<Router>,
     inlet: Arc<Inlet>,
     policy: FallbackPolicy,
+    degraded: Arc<DegradedMode>,
     timers: Arc<Timers>,
     errands: Arc<Errands>,
     closing: AtomicBool,
@@ -134,19 +137,64 @@ impl Runtime {
         self.send(op, &options, false)
     }
 
-    /// The devices that each backend found.
+    /// The devices that each backend found. The memory of opened devices is as in
+    /// [`Runtime::devices`].
     pub fn backends(&self) -> Vec<BackendReport> {
-        process::lock(&self.control, self.process).map(|control| control.reports.clone()).unwrap_or_default()
+        let reports = process::lock(&self.control, self.process).map(|control| control.reports.clone());
+        let mut reports = reports.unwrap_or_default();
+        for info in reports.iter_mut().filter_map(|report| report.devices.as_mut().ok()).flatten() {
+            if let Some(candidate) = self.router.lanes.serving(info.id) {
+                let lane = &candidate.lane;
+                lane.ask_look_if_old();
+                lane.gate.memory(lane.process).into_iter().for_each(|memory| info.set_memory(memory));
+            }
+        }
+        reports
     }
 
-    /// Every device that ops can be sent to.
-    pub fn devices(&self) -> impl Iterator<Item = &DeviceInfo> {
-        self.router.lanes.iter().map(|candidate| &candidate.lane.info)
+    /// Every device that ops can be sent to. The memory is as the device's worker found it last; if
+    /// that was longer ago than [`HealthRules::look_every`](crate::HealthRules::look_every), the
+    /// worker is asked to look again, for the next call. [`Runtime::examine`] waits for it.
+    pub fn devices(&self) -> impl Iterator<Item = DeviceInfo> {
+        self.router.lanes.iter().map(|candidate| candidate.lane.described())
     }
 
-    /// The state and counters of each device's worker.
+    /// The state and counters of each device's worker. Health and memory are as in
+    /// [`Runtime::devices`].
     pub fn workers(&self) -> Vec<WorkerReport> {
-        self.router.lanes.iter().map(|candidate| candidate.lane.report()).collect()
+        let look = |lane: &crate::lane::Lane| {
+            lane.ask_look_if_old();
+            lane.report()
+        };
+        self.router.lanes.iter().map(|candidate| look(&candidate.lane)).collect()
+    }
+
+    /// Has every worker ask its device for health and memory, and waits for the answers, at most
+    /// `wait_max`. Returns whether all of them have come. Workers that are not ready are not waited
+    /// for. A worker looks at its device between two batches, and at most every 20 milliseconds.
+    ///
+    /// A thread of the runtime itself, such as one that calls a waker, does not wait.
+    pub fn examine(&self, wait_max: Duration) -> bool {
+        if !self.process.is_here() || self.owner.is_here() {
+            return false;
+        }
+        let is_ready = |lane: &crate::lane::Lane| lane.state() == WorkerState::Ready;
+        let lanes = self.router.lanes.iter().map(|candidate| &candidate.lane).filter(|lane| is_ready(lane));
+        let asked: Vec<_> = lanes.map(|lane| (lane, lane.ask_look())).collect();
+        let is_done = || asked.iter().all(|(lane, time)| lane.has_looked_since(*time) || !is_ready(lane));
+        let start = Instant::now();
+        while !is_done() {
+            if start.elapsed() >= wait_max || !self.process.is_here() {
+                return false;
+            }
+            std::thread::sleep(EXAMINED_EVERY);
+        }
+        true
+    }
+
+    /// How much of all devices' capacity is fit for work, and whether that is enough.
+    pub fn capacity(&self) -> SystemCapacity {
+        self.degraded.capacity(&self.router.lanes)
     }
 
     /// Every device as the router sees it for this op now, with its predicted time and its verdict.
@@ -172,9 +220,9 @@ impl Runtime {
 
     /// All metrics of the runtime at this moment.
     pub fn metrics(&self) -> Snapshot {
-        let figures = |lane: &crate::lane::Lane| DeviceFigures {
+        let figures = |(lane, worker): (&crate::lane::Lane, WorkerReport)| DeviceFigures {
             device: lane.info.id,
-            worker: lane.report(),
+            worker,
             wait_ns: lane.metrics.wait.read(),
             run_ns: lane.metrics.run.read(),
             transfer_ns: lane.metrics.transfer.read(),
@@ -184,8 +232,9 @@ impl Runtime {
             memory: lane.metrics.memory(),
         };
         let (routed, explored) = self.router.counts();
-        let devices = self.router.lanes.iter().map(|candidate| figures(&candidate.lane)).collect();
-        Snapshot { devices, relayed_now: self.inlet.count(), routed, explored }
+        let lanes = self.router.lanes.iter().map(|candidate| &*candidate.lane);
+        let devices = lanes.zip(self.workers()).map(figures).collect();
+        Snapshot { devices, system: self.capacity(), relayed_now: self.inlet.count(), routed, explored }
     }
 
     /// The measurements that the router has learned about each device. In a fork: those learned
@@ -278,6 +327,9 @@ impl Runtime {
         if options.verify_every.is_some() && !self.verifies {
             let expected = "a runtime that compares answers: it is built with `verify`";
             return Err(Error::invalid("verify_every", expected, "one that does not"));
+        }
+        if options.priority == Priority::Patient {
+            self.degraded.admit_patient(&self.router.lanes)?;
         }
         let wishes = self.router.lanes.wishes(options, self.policy, accepted)?;
         let input_bytes = op.input_bytes();

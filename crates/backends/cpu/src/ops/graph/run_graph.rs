@@ -2,6 +2,7 @@
 //! arena.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::Path;
 use std::sync::Arc;
 
 use panoply_core::op::compute::ComputeOp;
@@ -10,8 +11,8 @@ use panoply_core::{DType, DeviceInfo, Error, Op, Result, Support, Tensor, Value}
 use panoply_graph::cost::Rates;
 use panoply_graph::{Destination, DeviceTarget, Executor, Facts, Plans, Room, Tail};
 
+use crate::available::available_bytes;
 use crate::context::{AnnouncedOutput, Arena, Context};
-use crate::health::available_bytes;
 use crate::memory::Pages;
 use crate::ops::compute::conv2d;
 use crate::ops::compute::search::contiguous;
@@ -89,7 +90,8 @@ struct Steps<'a> {
 
 impl Executor for Steps<'_> {
     fn room(&mut self) -> Room {
-        let free_bytes = available_bytes().map(|free| free + self.context.memory.stats().cached_bytes);
+        let free_bytes =
+            available_bytes(Path::new("/"), None).map(|free| free + self.context.memory.stats().cached_bytes);
         Room { place: "the host".to_owned(), free_bytes, shares_host_memory: true }
     }
 

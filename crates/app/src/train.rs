@@ -178,8 +178,8 @@ fn session(runtime: &Runtime, pictures: &Pictures, options: &TrainOptions) -> Re
 
 /// Returns the peak memory of the step's plan, for the kind of device that runs the step.
 fn step_peak_bytes(runtime: &Runtime, session: &Session, options: &TrainOptions) -> Result<u64> {
-    let is_chosen = |device: &&DeviceInfo| options.devices.first().is_none_or(|chosen| device.id == *chosen);
-    let target = runtime.devices().find(is_chosen).map_or_else(processor_target, target_of)?;
+    let is_chosen = |device: &DeviceInfo| options.devices.first().is_none_or(|chosen| device.id == *chosen);
+    let target = runtime.devices().find(is_chosen).map_or_else(processor_target, |device| target_of(&device))?;
     let plan = compile(session.graph(), &SymbolSizes([options.batch, 1, 1, 1]), &target.facts)?;
     Ok(plan.peak.bytes(false))
 }

@@ -28,7 +28,8 @@ impl Api {
     pub const ROCM: Api = Api::new("rocm");
     /// Vulkan compute.
     pub const VULKAN: Api = Api::new("vulkan");
-    /// Apple's Metal.
+    /// Apple's Metal. Devices are reached through it by way of wgpu: it stands in
+    /// [`DeviceInfo::through`](crate::DeviceInfo::through).
     pub const METAL: Api = Api::new("metal");
     /// WebGPU, through wgpu.
     pub const WGPU: Api = Api::new("wgpu");
@@ -38,17 +39,13 @@ impl Api {
     pub const PJRT: Api = Api::new("pjrt");
     /// Intel QuickAssist.
     pub const QAT: Api = Api::new("qat");
-    /// Network cards and data processing units.
-    pub const DPU: Api = Api::new("dpu");
     /// Programmable logic.
     pub const FPGA: Api = Api::new("fpga");
-    /// Video engines.
-    pub const VIDEO: Api = Api::new("video");
     /// A virtual device of the test kit. Never real hardware.
     pub const SIMULATED: Api = Api::new("simulated");
 
     /// The APIs that this crate has constants for. Others exist.
-    pub const NAMED: [Api; 13] = [
+    pub const NAMED: [Api; 11] = [
         Api::CPU,
         Api::CUDA,
         Api::ROCM,
@@ -58,9 +55,7 @@ impl Api {
         Api::OPENCL,
         Api::PJRT,
         Api::QAT,
-        Api::DPU,
         Api::FPGA,
-        Api::VIDEO,
         Api::SIMULATED,
     ];
 

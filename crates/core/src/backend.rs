@@ -31,7 +31,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::device::{Api, DeviceId, DeviceInfo};
+use crate::device::{Api, DeviceId, DeviceInfo, MemoryUse};
 use crate::error::{Error, Result};
 use crate::op::{Describe, Domain, Op};
 use crate::part::Value;
@@ -344,8 +344,8 @@ pub struct Health {
     pub power_watts: Option<f32>,
     /// Share of time in use, 0 to 100.
     pub utilisation_percent: Option<f32>,
-    /// Whether the device throttles itself now.
-    pub memory_percent: Option<f32>,
+    /// The device's memory, of which other programs may use a part.
+    pub memory: Option<MemoryUse>,
     /// True while the device slows itself down.
     pub throttled: Option<bool>,
     /// Requests in the engine, running or waiting, if the engine counts them. One op may consist of
@@ -353,6 +353,8 @@ pub struct Health {
     pub queue_depth: Option<u32>,
     /// The fault that makes the engine unusable, if any.
     pub fault: Option<Error>,
+    /// Why the device has no sensors, or which of its sensors are missing.
+    pub sensors_absent: Option<String>,
 }
 
 impl fmt::Debug for dyn Engine {

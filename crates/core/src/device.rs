@@ -101,6 +101,48 @@ impl FromStr for PciAddress {
     }
 }
 
+/// The memory of a device at one moment. No more is available than there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryUse {
+    total_bytes: u64,
+    available_bytes: u64,
+}
+
+impl MemoryUse {
+    /// A measurement. If a driver reports more available bytes than there are, all count as
+    /// available.
+    pub fn new(total_bytes: u64, available_bytes: u64) -> MemoryUse {
+        MemoryUse { total_bytes, available_bytes: available_bytes.min(total_bytes) }
+    }
+
+    /// The device's memory.
+    pub fn total_bytes(&self) -> u64 {
+        self.total_bytes
+    }
+
+    /// The part that can still be allocated.
+    pub fn available_bytes(&self) -> u64 {
+        self.available_bytes
+    }
+
+    /// The part in use, by this program and others.
+    pub fn used_bytes(&self) -> u64 {
+        self.total_bytes - self.available_bytes
+    }
+
+    /// The share in use, from 0 to 100. A device without memory uses none.
+    pub fn used_percent(&self) -> f32 {
+        (self.used_bytes() as f64 / self.total_bytes.max(1) as f64 * 100.0) as f32
+    }
+
+    /// The same memory if another source measured it too: neither source sees every allocation, so
+    /// the smaller available amount counts.
+    pub fn at_most(self, other: Option<MemoryUse>) -> MemoryUse {
+        let available = other.map_or(u64::MAX, |other| other.available_bytes);
+        MemoryUse::new(self.total_bytes, self.available_bytes.min(available))
+    }
+}
+
 /// The description of a device. Values that the API does not report are `None`, never zero.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeviceInfo {
@@ -112,7 +154,8 @@ pub struct DeviceInfo {
     pub kind: DeviceKind,
     /// Total memory in bytes.
     pub memory_total_bytes: Option<u64>,
-    /// Available memory in bytes.
+    /// Available memory in bytes. A backend may leave it out of its description: an opened device
+    /// reports its memory in [`Health::memory`](crate::Health::memory).
     pub memory_available_bytes: Option<u64>,
     /// The driver's version, in the driver's own format.
     pub driver_version: Option<String>,
@@ -141,8 +184,6 @@ pub struct DeviceInfo {
     /// Whether it computes on the processor's cores, as the CPU backend and software graphics APIs
     /// do. It then competes for the cores with other such devices.
     pub runs_on_cores: bool,
-    /// Whether only one process at a time can open it.
-    pub is_exclusive: bool,
     /// Whether it is a virtual device of the test kit.
     pub is_virtual: bool,
     /// The capabilities of the device.
@@ -197,10 +238,15 @@ impl DeviceInfo {
             shares_host_memory: false,
             computes_in_submit: false,
             runs_on_cores: false,
-            is_exclusive: false,
             is_virtual: false,
             capabilities: Capabilities::default(),
         }
+    }
+
+    /// Puts a newer measurement of the memory into the description.
+    pub fn set_memory(&mut self, memory: MemoryUse) {
+        self.memory_total_bytes = Some(memory.total_bytes());
+        self.memory_available_bytes = Some(memory.available_bytes());
     }
 
     /// Bytes of memory in use, if the total and the available amount are known.
@@ -213,12 +259,6 @@ impl DeviceInfo {
     pub fn memory_usage_percent(&self) -> Option<f64> {
         let total = self.memory_total_bytes.filter(|total| *total > 0)?;
         Some(self.memory_used_bytes()? as f64 / total as f64 * 100.0)
-    }
-
-    /// Whether `bytes` could be allocated now. A device that does not report its available memory
-    /// is assumed to have enough.
-    pub fn has_available(&self, bytes: u64) -> bool {
-        self.memory_available_bytes.is_none_or(|available| available >= bytes)
     }
 
     /// Whether both are the same piece of hardware, seen through two APIs. Devices without a UUID
@@ -277,17 +317,28 @@ mod tests {
     }
 
     #[test]
+    fn no_more_memory_is_available_than_there_is() {
+        let memory = MemoryUse::new(1000, 1001);
+        assert_eq!((memory.available_bytes(), memory.used_bytes(), memory.used_percent()), (1000, 0, 0.0));
+        let memory = MemoryUse::new(1000, 250);
+        assert_eq!((memory.used_bytes(), memory.used_percent()), (750, 75.0));
+        assert_eq!(MemoryUse::new(0, 7).used_percent(), 0.0);
+        assert_eq!(memory.at_most(Some(MemoryUse::new(2000, 100))).available_bytes(), 100);
+        assert_eq!(memory.at_most(None), memory);
+    }
+
+    #[test]
     fn memory_figures() {
         let id = DeviceId { api: Api::CPU, index: 0 };
         let mut info = DeviceInfo::new(id, "test", DeviceKind::Cpu);
         assert_eq!(info.memory_usage_percent(), None);
-        assert!(info.has_available(u64::MAX));
         info.memory_total_bytes = Some(1000);
         info.memory_available_bytes = Some(250);
         assert_eq!(info.memory_used_bytes(), Some(750));
         assert_eq!(info.memory_usage_percent(), Some(75.0));
-        assert!(info.has_available(250) && !info.has_available(251));
         info.memory_total_bytes = Some(0);
         assert_eq!(info.memory_usage_percent(), None);
+        info.set_memory(MemoryUse::new(2000, 500));
+        assert_eq!((info.memory_used_bytes(), info.memory_usage_percent()), (Some(1500), Some(75.0)));
     }
 }

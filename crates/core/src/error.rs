@@ -277,6 +277,17 @@ pub enum Error {
         /// Capacity of the queue, in ops.
         queue_depth_max: usize,
     },
+    /// Too few devices are fit for work, and the runtime refuses patient ops meanwhile.
+    #[error(
+        "only {fit_percent} % of the devices' capacity is fit for work, and patient ops are refused below \
+         {min_percent} % (`system_capacity_min`); send the op again later, or with another priority"
+    )]
+    Degraded {
+        /// The share of the devices' capacity that is fit for work.
+        fit_percent: u32,
+        /// The share below which patient ops are refused.
+        min_percent: u32,
+    },
     /// Memory ran out.
     #[error("out of memory in {place}: asked for {asked} bytes, {free} free, largest block {largest}")]
     OutOfMemory {
@@ -348,9 +359,11 @@ impl Error {
             | Error::EnginePanicked { .. }
             | Error::ObjectLost { .. }
             | Error::DeviceUnavailable { .. } => ErrorKind::Device,
-            Error::Busy { .. } | Error::OutOfMemory { .. } | Error::DeadlineExceeded { .. } | Error::ShuttingDown => {
-                ErrorKind::Capacity
-            }
+            Error::Busy { .. }
+            | Error::Degraded { .. }
+            | Error::OutOfMemory { .. }
+            | Error::DeadlineExceeded { .. }
+            | Error::ShuttingDown => ErrorKind::Capacity,
         }
     }
 

@@ -54,7 +54,7 @@ pub use backend::{
 };
 pub use buffer::{Buffer, DeviceBuffer, HostBuffer, HostBufferMut};
 pub use bytes::Bytes;
-pub use device::{Api, Capabilities, DeviceId, DeviceInfo, DeviceKind, PciAddress};
+pub use device::{Api, Capabilities, DeviceId, DeviceInfo, DeviceKind, MemoryUse, PciAddress};
 pub use dtype::{Complex64, DType, Element, bf16, f16};
 pub use error::{Error, ErrorKind, Result};
 pub use object::{Object, ObjectTable};

@@ -64,7 +64,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     );
     if arguments.iter().any(|argument| argument == "--plan") {
         let info = runtime.devices().find(|info| info.id == device).ok_or("the device is gone")?;
-        let DeviceTarget { facts, rates } = target_of(info)?;
+        let DeviceTarget { facts, rates } = target_of(&info)?;
         let listing = Listing::new(session.graph(), &SymbolSizes([batch, 1, 1, 1]), &facts, &rates)?;
         for (number, row) in listing.after.iter().enumerate() {
             println!("{number:3} {} {} = {} reads {:?}", row.node, row.output, row.op, row.reads);

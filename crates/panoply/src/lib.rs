@@ -99,9 +99,9 @@ pub use settings::{Settings, SettingsError};
 
 pub use panoply_core::{
     Absence, Alternative, AnswerTypes, Api, Bytes, Capabilities, Complex64, CryptoProvider, DType, Describe, DeviceId,
-    DeviceInfo, DeviceKind, Domain, Element, Error, ErrorKind, Fallback, Location, Object, OpenOptions, Operation,
-    Outcome, Part, PartMut, PartRef, PciAddress, Prediction, Report, Result, Shape, Strides, Tensor, Verdict,
-    Verification, bf16, buffer, expr, f16, for_each_domain, op, sink,
+    DeviceInfo, DeviceKind, Domain, Element, Error, ErrorKind, Fallback, Location, MemoryUse, Object, OpenOptions,
+    Operation, Outcome, Part, PartMut, PartRef, PciAddress, Prediction, Report, Result, Shape, Strides, Tensor,
+    Verdict, Verification, bf16, buffer, expr, f16, for_each_domain, op, sink,
 };
 pub use panoply_placement as placement;
 pub use panoply_placement::PlacementOptions;
@@ -109,8 +109,8 @@ pub use panoply_runtime::{
     BackendReport, Batching, BuildError, Circuit, DeviceChange, DevicePool, Exploration, FallbackPolicy, Goal,
     HealthReport, HealthRules, Pending, PendingMany, PendingManyOutcomes, PendingOutcome, PendingTask,
     PendingTaskOutcome, PoolName, PoolPriority, PoolWorkerReport, Pools, Priority, Profile, ProfileError, Rediscovery,
-    RunOptions, Shutdown, TaskError, TaskOutcome, TaskReport, TaskStep, Verify, WorkerCounters, WorkerLimits,
-    WorkerReport, WorkerState, telemetry,
+    RunOptions, Shutdown, SystemCapacity, TaskError, TaskOutcome, TaskReport, TaskStep, Verify, WorkerCounters,
+    WorkerLimits, WorkerReport, WorkerState, telemetry,
 };
 
 /// Graphs: many ops recorded as one, compiled and fused for the device that runs them.

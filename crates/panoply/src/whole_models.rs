@@ -21,7 +21,7 @@ pub fn runs_whole_models(device: &DeviceInfo) -> bool {
 
 /// Whether the runtime has a device that runs whole models, or the reasons why there is none.
 pub fn presence(runtime: &Runtime) -> std::result::Result<(), Absence> {
-    if runtime.devices().any(runs_whole_models) {
+    if runtime.devices().any(|device| runs_whole_models(&device)) {
         return Ok(());
     }
     let apis = crate::compiled::whole_model_apis();

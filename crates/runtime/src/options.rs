@@ -86,7 +86,8 @@ pub enum Priority {
     /// The usual priority.
     #[default]
     Normal,
-    /// When others leave room.
+    /// When others leave room. Refused while the runtime is degraded, if
+    /// [`refuse_patient`](crate::HealthRules::refuse_patient) says so.
     Patient,
 }
 

@@ -5,6 +5,7 @@ mod crowded;
 mod fallback;
 mod faults;
 mod graphs;
+mod health;
 mod layers;
 mod places;
 mod pools;

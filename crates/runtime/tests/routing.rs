@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use panoply_conformance::virtual_device::{Script, VirtualBackend, VirtualControl};
 use panoply_core::op::compute::{MatMul, Reduce, Transfer, Transpose};
 use panoply_core::{
-    Absence, Api, Backend, DeviceId, DeviceInfo, DeviceKind, Engine, Error, Health, Location, Op, OpenOptions, Outcome,
-    PciAddress, Support, Tensor, Verdict,
+    Absence, Api, Backend, DeviceId, DeviceInfo, DeviceKind, Engine, Error, Health, Location, MemoryUse, Op,
+    OpenOptions, Outcome, PciAddress, Support, Tensor, Verdict,
 };
 use panoply_cpu::CpuBackend;
 use panoply_runtime::{DeviceChange, Exploration, Goal, HealthRules, Priority, RunOptions, Runtime, WorkerLimits};
@@ -228,7 +228,7 @@ fn hot_devices_get_less_and_full_ones_nothing() {
         runtime.run_with(Transpose::new(&matrix()), RunOptions::require(FIRST)).wait().unwrap();
         assert!(start.elapsed() < Duration::from_secs(5));
     }
-    controls[1].set_health(Health { memory_percent: Some(99.0), ..Health::default() });
+    controls[1].set_health(Health { memory: Some(MemoryUse::new(100, 1)), ..Health::default() });
     while !runtime.workers()[1].health.full {
         runtime.run_with(Transpose::new(&matrix()), RunOptions::require(SECOND)).wait().unwrap();
         assert!(start.elapsed() < Duration::from_secs(5));

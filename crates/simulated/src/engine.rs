@@ -8,7 +8,7 @@ use panoply_core::clock::Clock;
 use panoply_core::op::compute::{ComputeOp, Transfer};
 use panoply_core::{
     BatchKey, Bytes, Describe, DeviceInfo, Engine, Error, FinishedOp, Health, HostBufferMut, Item, Location,
-    MemoryStats, Op, PartMut, Result, Tensor, Value,
+    MemoryStats, MemoryUse, Op, PartMut, Result, Tensor, Value,
 };
 
 use crate::backend::VirtualControl;
@@ -194,7 +194,11 @@ impl Engine for VirtualEngine {
     fn health(&mut self) -> Health {
         let reason = "the script says that the device is lost".to_owned();
         let fault = self.lost.then_some(Error::DeviceLost { device: self.info.id, reason });
-        Health { fault, ..self.control.vitals.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone() }
+        let vitals = self.control.vitals.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
+        self.memory.collect();
+        let live_bytes = self.memory.live_bytes();
+        let own = self.control.script.memory_bytes.map(|total| MemoryUse::new(total, total.saturating_sub(live_bytes)));
+        Health { fault, memory: vitals.memory.or(own), ..vitals }
     }
 
     fn warm_up(&mut self, op: &Op) {

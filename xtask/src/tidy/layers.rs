@@ -41,11 +41,15 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("runtime", &["lockfree", "placement", "core"]),
     ("lockfree", &["core"]),
     ("placement", &["core"]),
-    ("backends", &["cpu_kernels", "c_gpu", "wgsl_gpu", "whole_model", "kernels", "graph", "placement", "core"]),
+    (
+        "backends",
+        &["cpu_kernels", "c_gpu", "wgsl_gpu", "whole_model", "sensors", "kernels", "graph", "placement", "core"],
+    ),
     ("cpu_kernels", &["cpu_kernels", "core"]),
     ("c_gpu", &["kernels", "graph", "placement", "core"]),
-    ("wgsl_gpu", &["kernels", "graph", "core"]),
+    ("wgsl_gpu", &["sensors", "kernels", "graph", "core"]),
     ("whole_model", &["core"]),
+    ("sensors", &["core"]),
     ("graph", &["core"]),
     ("kernels", &["core"]),
     ("conformance", &["simulated", "core"]),
@@ -57,7 +61,7 @@ const LAYERS: &[(&str, &[&str])] = &[
 ];
 
 /// Folders among the backends that hold code shared by several backends. They are separate layers.
-const SHARED_BY_BACKENDS: [&str; 3] = ["c_gpu", "wgsl_gpu", "whole_model"];
+const SHARED_BY_BACKENDS: [&str; 4] = ["c_gpu", "sensors", "wgsl_gpu", "whole_model"];
 
 /// Crates that only programs may use: a library has typed errors and does not parse command lines.
 const PROGRAMS_ONLY: [&str; 2] = ["anyhow", "clap"];

@@ -83,7 +83,7 @@ pub fn expect_place() -> Result<(), Failure> {
 
 /// Measures every device and stores the result.
 pub fn run(options: &BenchOptions, runtime: &Runtime, screen: &mut Screen) -> Result<(), Failure> {
-    let devices: Vec<DeviceInfo> = runtime.devices().cloned().collect();
+    let devices: Vec<DeviceInfo> = runtime.devices().collect();
     for device in &devices {
         let start = Instant::now();
         let copies = measure_links(runtime, device);
@@ -221,7 +221,7 @@ mod tests {
         let script = Script::new().resident().link(Duration::from_micros(50), Duration::from_micros(250));
         let backend = virtual_backend().unwrap().device(script.kind(panoply::DeviceKind::DiscreteGpu));
         let runtime = Runtime::builder().only([]).backend(Arc::new(backend)).build().unwrap();
-        let device = runtime.devices().next().unwrap().clone();
+        let device = runtime.devices().next().unwrap();
         let copies = measure_links(&runtime, &device);
         let row = row(&runtime, &device, copies, Duration::ZERO);
         let near = |rate: f64| (rate / 4.19 - 1.0).abs() < 0.05;

@@ -149,8 +149,8 @@ fn first_of_each_api(runtime: &Runtime) -> Vec<DeviceInfo> {
     let mut devices: Vec<DeviceInfo> = Vec::new();
     for device in runtime.devices() {
         match devices.iter_mut().find(|earlier| earlier.id.api == device.id.api) {
-            None => devices.push(device.clone()),
-            Some(earlier) if is_software(earlier) && !is_software(device) => *earlier = device.clone(),
+            None => devices.push(device),
+            Some(earlier) if is_software(earlier) && !is_software(&device) => *earlier = device,
             Some(_) => {}
         }
     }

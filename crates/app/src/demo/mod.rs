@@ -82,7 +82,7 @@ pub fn run(options: &DemoOptions, screen: &mut Screen) -> Result<(), Failure> {
     let mut questions = Vec::new();
     let (truth, plain_loop) = plain::answers(&data, HITS);
     let (mut trials, mut unfit) = (Vec::new(), Vec::new());
-    for device in runtime.devices().cloned().collect::<Vec<DeviceInfo>>() {
+    for device in runtime.devices().collect::<Vec<DeviceInfo>>() {
         waiting.set_message(format!("searching on {}", device.id));
         match trial::run(&data, &device, &runtime, &truth) {
             Ok((trial, build, hits)) => {

@@ -1,6 +1,8 @@
 //! The properties of all devices, in the form of the JSON output. A property that an API does not
 //! report is `null`.
 
+use std::time::Duration;
+
 use panoply::placement::Placement;
 use panoply::{
     Absence, BackendReport, Circuit, DeviceInfo, HealthReport, PoolWorkerReport, Runtime, WorkerReport, WorkerState,
@@ -9,14 +11,30 @@ use serde::Serialize;
 
 use super::hardware::Hardware;
 
+/// The longest wait for the workers to measure their devices.
+const EXAMINE_WAIT_MAX: Duration = Duration::from_secs(2);
+
 /// The whole JSON document.
 #[derive(Serialize)]
 pub struct Inventory {
     /// Panoply's version.
     pub version: &'static str,
     pub backends: Vec<BackendRow>,
+    /// How much of the devices is fit for work; `null` if no device was opened.
+    pub system: Option<SystemRow>,
     /// The GPUs as the kernel shows them; `null` on systems other than Linux.
     pub hardware: Option<Hardware>,
+}
+
+#[derive(Serialize)]
+pub struct SystemRow {
+    /// Pieces of hardware; one that several APIs reach counts once.
+    pub devices: u32,
+    /// The share of their capacity that is fit for work.
+    pub capacity: f32,
+    /// The share below which the runtime is degraded.
+    pub capacity_min: f32,
+    pub degraded: bool,
 }
 
 /// One API and its devices.
@@ -117,18 +135,32 @@ pub struct HealthRow {
     pub power_watts: Option<f32>,
     pub utilisation_percent: Option<f32>,
     pub throttled: Option<bool>,
+    /// The rules that have no value to decide by: `heat` and `memory`.
+    pub rules_without_sensor: Vec<&'static str>,
+    /// Why sensors are missing.
+    pub sensors_absent: Option<String>,
 }
 
 impl Inventory {
-    /// Collects the present state of the runtime's devices.
+    /// Collects the present state of the runtime's devices, which their workers measure first.
     pub fn of_runtime(runtime: &Runtime, hardware: Option<Hardware>) -> Inventory {
-        Inventory::of_reports(&runtime.backends(), &runtime.workers(), hardware)
+        // A device that does not answer in time is shown as it was found.
+        runtime.examine(EXAMINE_WAIT_MAX);
+        let inventory = Inventory::of_reports(&runtime.backends(), &runtime.workers(), hardware);
+        let capacity = runtime.capacity();
+        let system = SystemRow {
+            devices: capacity.devices,
+            capacity: capacity.share(),
+            capacity_min: capacity.minimum,
+            degraded: capacity.is_degraded(),
+        };
+        Inventory { system: Some(system), ..inventory }
     }
 
     /// The answers of backends, and the state of the workers of their devices.
     pub fn of_reports(reports: &[BackendReport], workers: &[WorkerReport], hardware: Option<Hardware>) -> Inventory {
         let backends = reports.iter().map(|report| backend(report, workers)).collect();
-        Inventory { version: env!("CARGO_PKG_VERSION"), backends, hardware }
+        Inventory { version: env!("CARGO_PKG_VERSION"), backends, system: None, hardware }
     }
 }
 
@@ -240,5 +272,7 @@ fn health(report: &HealthReport) -> HealthRow {
         power_watts: report.vitals.power_watts,
         utilisation_percent: report.vitals.utilisation_percent,
         throttled: report.vitals.throttled,
+        rules_without_sensor: report.rules_without_sensor(),
+        sensors_absent: report.vitals.sensors_absent.clone(),
     }
 }

@@ -5,7 +5,7 @@ use panoply::DeviceKind;
 use panoply::placement::CpuSet;
 
 use super::hardware::{self, Line};
-use super::inventory::{BackendRow, DeviceRow, Inventory, PlaceRow, PoolWorkerRow, WorkerRow};
+use super::inventory::{BackendRow, DeviceRow, HealthRow, Inventory, PlaceRow, PoolWorkerRow, SystemRow, WorkerRow};
 use crate::failure::Failure;
 use crate::screen::{Screen, bytes_text, shortened, wrapped};
 
@@ -33,6 +33,11 @@ pub fn print(inventory: &Inventory, detail: Detail, screen: &mut Screen) -> Resu
     let devices: Vec<&DeviceRow> = inventory.backends.iter().flat_map(|backend| &backend.devices).collect();
     if !devices.is_empty() {
         print_devices(&devices, screen)?;
+    }
+    for (index, part) in system_lines(inventory, screen.width()).into_iter().enumerate() {
+        let is_degraded = inventory.system.as_ref().is_some_and(|system| system.degraded);
+        let part = format!("{:1$}{part}", "", if index == 0 { 0 } else { HANGING });
+        screen.line(if is_degraded { screen.alarming(&part) } else { screen.faint(&part) })?;
     }
     let gpus = gpu_lines(inventory, detail);
     if !gpus.is_empty() {
@@ -212,12 +217,15 @@ fn details(device: &DeviceRow) -> Vec<String> {
         let mut signs = Vec::new();
         signs.extend(health.temperature_celsius.map(|celsius| format!("{celsius:.0} °C")));
         signs.extend(health.power_watts.map(|watts| format!("{watts:.0} W")));
+        signs.extend(health.utilisation_percent.map(|percent| format!("{percent:.0} % busy")));
+        signs.extend((health.throttled == Some(true)).then(|| "throttled".to_owned()));
         signs.extend((health.capacity < 1.0).then(|| format!("at {:.0} % of its capacity", health.capacity * 100.0)));
         signs.extend(health.memory_full.then(|| "memory full".to_owned()));
         signs.extend((health.circuit != "closed").then(|| format!("circuit {}", health.circuit.replace('_', "-"))));
         if !signs.is_empty() {
             lines.push(format!("health: {}", signs.join(", ")));
         }
+        lines.extend(unwatched(health));
     }
     for PoolWorkerRow { pool, state, trouble, .. } in pool_workers.iter().filter(|worker| worker.state != "ready") {
         let trouble = trouble.as_ref().map_or_else(String::new, |trouble| format!(": {trouble}"));
@@ -241,6 +249,24 @@ fn place_text(place: &PlaceRow) -> Option<String> {
     }
     parts.extend(place.realtime.map(|priority| format!("SCHED_FIFO {priority}")));
     (!parts.is_empty()).then(|| parts.join(", "))
+}
+
+/// Names the rules of health that do not watch this device, and why.
+fn unwatched(health: &HealthRow) -> Option<String> {
+    let rules = health.rules_without_sensor.join(", ");
+    let reason = health.sensors_absent.as_deref().unwrap_or("its backend reports no value");
+    (!rules.is_empty()).then(|| format!("no sensor for the rules of {rules}: {reason}"))
+}
+
+/// The lines about the capacity of all devices, if any was opened.
+fn system_lines(inventory: &Inventory, width: usize) -> Vec<String> {
+    let Some(SystemRow { devices, capacity, capacity_min, degraded }) = &inventory.system else { return Vec::new() };
+    let (noun, percent) = (if *devices == 1 { "device" } else { "devices" }, |share: &f32| share * 100.0);
+    let mut text = format!("{:.0} % of the capacity of {devices} {noun} is fit for work", percent(capacity));
+    if *degraded {
+        text = format!("degraded: {text}, less than {:.0} %", percent(capacity_min));
+    }
+    wrapped(&text, width.saturating_sub(HANGING))
 }
 
 fn print_absent(backends: &[&BackendRow], screen: &mut Screen) -> Result<(), Failure> {

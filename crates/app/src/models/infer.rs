@@ -74,7 +74,7 @@ pub fn run(options: &InferOptions, screen: &mut Screen) -> Result<(), Failure> {
     let runtime = start()?;
     let started = Instant::now();
     let wanted = options.device.map(|device| device_of(device, &runtime)).transpose()?;
-    if wanted.is_some_and(runs_whole_models) {
+    if wanted.as_ref().is_some_and(runs_whole_models) {
         return on_another_runtime(&runtime, options, None, screen);
     }
     let model = match load(&runtime, &options.model) {

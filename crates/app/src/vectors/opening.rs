@@ -23,7 +23,7 @@ pub fn start() -> Result<Runtime, Failure> {
 }
 
 /// Finds the device with this id.
-pub fn device_of(id: DeviceId, runtime: &Runtime) -> Result<&DeviceInfo, Failure> {
+pub fn device_of(id: DeviceId, runtime: &Runtime) -> Result<DeviceInfo, Failure> {
     runtime.devices().find(|info| info.id == id).ok_or_else(|| {
         let known: Vec<String> = runtime.devices().map(|info| info.id.to_string()).collect();
         let known = known.join(", ");

@@ -32,7 +32,7 @@ const RANKED_PAGE_MIN: usize = 1000;
 pub fn run(options: &SearchOptions, key: Option<&KeySource>, screen: &mut Screen) -> Result<(), Failure> {
     let runtime = start()?;
     let residency = match options.device {
-        Some(device) => residency_on(device_of(device, &runtime)?),
+        Some(device) => residency_on(&device_of(device, &runtime)?),
         None => Options::default().residency,
     };
     let collection = Collection::open_read_only(

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use panoply_core::error::panic_message;
 use panoply_core::{
-    DeviceInfo, Engine, Error, FinishedOp, Health, HostBufferMut, Item, Location, MemoryStats, Op, Result, Tensor,
-    Value,
+    DeviceInfo, Engine, Error, FinishedOp, Health, HostBufferMut, Item, Location, MemoryStats, MemoryUse, Op, Result,
+    Tensor, Value,
 };
 use panoply_kernels::warm::GrowingSet;
 
@@ -344,12 +344,14 @@ impl Engine for GpuEngine {
 
     fn health(&mut self) -> Health {
         self.make_current();
-        let mut health = self.context.driver.sensors().map(|sensors| sensors.health()).unwrap_or_default();
+        let no_sensors = || Health { sensors_absent: Some("this API has no sensors".to_owned()), ..Health::default() };
+        let mut health = self.context.driver.sensors().map_or_else(no_sensors, |sensors| sensors.health());
         health.fault = self.lost.clone().or(health.fault.take());
         if let Ok((free, total)) = self.context.driver.memory_info()
             && total > 0
         {
-            health.memory_percent = Some((total - free) as f32 / total as f32 * 100.0);
+            // The driver may see its own process alone, and sensors the whole card.
+            health.memory = Some(MemoryUse::new(total, free).at_most(health.memory));
         }
         health
     }

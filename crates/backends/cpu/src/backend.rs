@@ -88,7 +88,7 @@ impl Backend for CpuBackend {
         let team = Team::new(threads);
         let context =
             Context::new(team, Simd::detect(), HostMemory::new(options.pool_bytes_max), options.crypto_provider);
-        Ok(Box::new(CpuEngine::new(device.clone(), context, Sensors::find(&self.root))))
+        Ok(Box::new(CpuEngine::new(device.clone(), context, Sensors::find(&self.root, device))))
     }
 }
 
@@ -153,7 +153,7 @@ mod tests {
     fn this_machine_has_a_cpu() {
         let devices = CpuBackend::new().discover().unwrap();
         assert!(!devices.is_empty());
-        assert!(devices.iter().all(|device| device.kind == DeviceKind::Cpu && device.has_available(1)));
+        assert!(devices.iter().all(|device| device.kind == DeviceKind::Cpu && device.memory_available_bytes > Some(0)));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use panoply_core::Health;
+use panoply_core::{DeviceInfo, Health, MemoryUse};
 use panoply_placement::Memory;
 
 /// The drivers whose sensors are in the processor.
@@ -21,13 +21,14 @@ pub(crate) struct Sensors {
     throttles: Vec<PathBuf>,
     /// The folder that `sys` and `proc` lie in.
     root: PathBuf,
+    numa_node: Option<u32>,
     last_energy: Option<(Instant, u64)>,
     last_throttles: Option<u64>,
 }
 
 impl Sensors {
     /// Finds the sensors below `root`, which is `/` except in tests.
-    pub(crate) fn find(root: &Path) -> Sensors {
+    pub(crate) fn find(root: &Path, device: &DeviceInfo) -> Sensors {
         let throttle = root.join("sys/devices/system/cpu/cpu0/thermal_throttle");
         let throttles = ["core_throttle_count", "package_throttle_count"].map(|name| throttle.join(name));
         Sensors {
@@ -35,6 +36,7 @@ impl Sensors {
             energies: energies(root),
             throttles: throttles.into_iter().filter(|file| file.exists()).collect(),
             root: root.to_owned(),
+            numa_node: device.numa_node,
             last_energy: None,
             last_throttles: None,
         }
@@ -43,14 +45,17 @@ impl Sensors {
     /// Reads the current health.
     pub(crate) fn read(&mut self) -> Health {
         let hottest = self.temperatures.iter().filter_map(|file| number(file)).max();
+        let memory = Memory::read(&self.root, self.numa_node);
+        let absent = || "the kernel shows no temperature of the processor (hwmon)".to_owned();
         Health {
             temperature_celsius: hottest.map(|millidegrees| millidegrees as f32 / 1000.0),
             power_watts: self.power_watts(),
             utilisation_percent: None,
-            memory_percent: Memory::read(&self.root, None).used_percent(),
+            memory: memory.total_bytes.zip(memory.available_bytes).map(|(total, free)| MemoryUse::new(total, free)),
             throttled: self.throttled(),
             queue_depth: None,
             fault: None,
+            sensors_absent: hottest.is_none().then(absent),
         }
     }
 
@@ -120,6 +125,8 @@ fn number(file: &Path) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use panoply_core::{Api, DeviceId, DeviceKind};
+
     use super::*;
 
     fn write(root: &Path, file: &str, content: &str) {
@@ -141,10 +148,13 @@ mod tests {
         write(&root, "sys/class/powercap/intel-rapl:0/energy_uj", "1000000\n");
         write(&root, "sys/devices/system/cpu/cpu0/thermal_throttle/core_throttle_count", "3\n");
         write(&root, "proc/meminfo", "MemTotal: 1000 kB\nMemAvailable: 250 kB\n");
-        let mut sensors = Sensors::find(&root);
+        let mut device = DeviceInfo::new(DeviceId { api: Api::CPU, index: 0 }, "cpu", DeviceKind::Cpu);
+        device.memory_total_bytes = Some(1000 * 1024);
+        let mut sensors = Sensors::find(&root, &device);
         let health = sensors.read();
         assert_eq!(health.temperature_celsius, Some(63.5), "the hottest of the processor's own");
-        assert_eq!((health.memory_percent, health.throttled, health.power_watts), (Some(75.0), None, None));
+        assert_eq!(health.memory, Some(MemoryUse::new(1000 * 1024, 250 * 1024)));
+        assert_eq!((health.throttled, health.power_watts, health.sensors_absent), (None, None, None));
         write(&root, "sys/class/powercap/intel-rapl:0/energy_uj", "3000000\n");
         write(&root, "sys/devices/system/cpu/cpu0/thermal_throttle/core_throttle_count", "5\n");
         let later = sensors.read();
@@ -152,11 +162,14 @@ mod tests {
         assert!(later.power_watts.is_some_and(|watts| watts > 0.0));
         fs::remove_dir_all(&root).unwrap();
         let gone = sensors.read();
-        assert_eq!((gone.temperature_celsius, gone.memory_percent), (None, None), "what is gone is not known");
+        assert_eq!((gone.temperature_celsius, gone.memory), (None, None), "what is gone is not known");
+        assert!(gone.sensors_absent.is_some_and(|reason| reason.contains("hwmon")));
     }
 
     #[test]
     fn a_machine_that_tells_nothing_is_well() {
-        assert_eq!(Sensors::find(Path::new("/nonexistent")).read(), Health::default());
+        let device = DeviceInfo::new(DeviceId { api: Api::CPU, index: 0 }, "cpu", DeviceKind::Cpu);
+        let health = Sensors::find(Path::new("/nonexistent"), &device).read();
+        assert_eq!(Health { sensors_absent: None, ..health }, Health::default());
     }
 }

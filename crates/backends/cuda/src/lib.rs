@@ -3,8 +3,8 @@
 //!
 //! - [`CudaBackend`] finds devices and opens them; engines, ops and memory are those of
 //!   `panoply-c-gpu`.
-//! - `driver` calls CUDA's driver, `compiler` is NVRTC, `libraries` holds cuBLASLt, cuDNN, cuFFT
-//!   and NVML.
+//! - `driver` calls CUDA's driver, `compiler` is NVRTC, `libraries` holds cuBLASLt, cuDNN and
+//!   cuFFT.
 //! - `quirks` holds differences between architectures.
 //!
 //! FFI has three layers: cudarc's `sys` is raw, the modules here check and own, and the layer above

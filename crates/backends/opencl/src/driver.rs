@@ -13,8 +13,10 @@ use std::time::Duration;
 use panoply_c_gpu::arguments::{Argument, Arguments};
 use panoply_c_gpu::compile::Compiler;
 use panoply_c_gpu::driver::{Address, ContextHandle, Driver, Event, Function, Launch, Properties, Stream};
-use panoply_core::{DeviceId, Error, Result};
+use panoply_c_gpu::library::Sensors;
+use panoply_core::{DeviceId, Error, Health, MemoryUse, Result};
 use panoply_kernels::c::OPENCL_ENTRY_PREFIX;
+use panoply_sensors::CardSensors;
 
 use crate::backend::unavailable;
 use crate::buffers::Buffers;
@@ -50,6 +52,9 @@ pub(crate) struct OpenClDriver {
     parcels: RefCell<VecDeque<HostCopy>>,
     /// Loaded kernels, by their addresses.
     loaded: RefCell<HashSet<NonNull<c_void>>>,
+    library: Arc<Library>,
+    /// The sensors of the card: OpenCL has none.
+    sensors: RefCell<CardSensors>,
 }
 
 /// The buffer for small allocations: its largest size, the divisor that limits it to a share of the
@@ -110,6 +115,8 @@ impl OpenClDriver {
             marks: Marks::default(),
             parcels: RefCell::default(),
             loaded: RefCell::default(),
+            library: Arc::clone(library),
+            sensors: RefCell::new(CardSensors::of(&found.info)),
         })
     }
 
@@ -279,6 +286,21 @@ fn tries(library: &Arc<Library>, device: DeviceHandle, facts: &Facts, warps: War
     Some(words == expected)
 }
 
+/// The card's sensors, and its free memory if the vendor has an extension that reports it.
+impl Sensors for OpenClDriver {
+    fn health(&self) -> Health {
+        let mut health = self.sensors.borrow_mut().read();
+        if self.facts.has("cl_amd_device_attribute_query") {
+            let told = self.library.device_bytes(self.handle.0, sys::DEVICE_GLOBAL_FREE_MEMORY_AMD).ok();
+            // KiB in all, and in the largest block.
+            let kib = told.as_deref().and_then(|told| told.get(..size_of::<usize>())).map(calls::number);
+            let reported = kib.map(|kib| MemoryUse::new(self.facts.memory_bytes, kib.saturating_mul(1024)));
+            health.memory = reported.map(|memory| memory.at_most(health.memory)).or(health.memory);
+        }
+        health
+    }
+}
+
 impl Driver for OpenClDriver {
     fn properties(&self) -> &Properties {
         &self.properties
@@ -370,6 +392,10 @@ impl Driver for OpenClDriver {
 
     fn memory_info(&self) -> Result<(u64, u64)> {
         Ok((self.free_bytes(), self.facts.memory_bytes))
+    }
+
+    fn sensors(&self) -> Option<&dyn Sensors> {
+        Some(self)
     }
 
     unsafe fn pin(&self, start: NonNull<u8>, bytes: usize) -> Result<()> {

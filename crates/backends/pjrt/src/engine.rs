@@ -10,8 +10,8 @@ use panoply_core::graph::WeakGraph;
 use panoply_core::op::compute::{ComputeOp, Transfer};
 use panoply_core::op::graph::{GraphOp, RunGraph};
 use panoply_core::{
-    DType, DeviceInfo, Engine, Error, FinishedOp, Health, HostBufferMut, Item, Location, MemoryStats, Op, Part, Result,
-    Shape, Support, Tensor, Value,
+    DType, DeviceInfo, Engine, Error, FinishedOp, Health, HostBufferMut, Item, Location, MemoryStats, MemoryUse, Op,
+    Part, Result, Shape, Support, Tensor, Value,
 };
 
 use crate::cache::{ProgramCounts, Programs};
@@ -431,10 +431,14 @@ impl Engine for PjrtEngine {
     fn health(&mut self) -> Health {
         self.memory.collect();
         self.forget_graphs();
-        let percent = |memory: crate::client::Memory| {
-            memory.limit_bytes.map(|limit| (memory.used_bytes as f64 / limit as f64 * 100.0) as f32)
+        let measured = |memory: crate::client::Memory| {
+            memory.limit_bytes.map(|limit| MemoryUse::new(limit, limit.saturating_sub(memory.used_bytes)))
         };
-        Health { memory_percent: self.client.memory(self.device).and_then(percent), ..Health::default() }
+        Health {
+            memory: self.client.memory(self.device).and_then(measured),
+            sensors_absent: Some("PJRT has no sensors".to_owned()),
+            ..Health::default()
+        }
     }
 
     fn warm_up(&mut self, op: &Op) {

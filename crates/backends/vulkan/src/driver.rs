@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use panoply_core::{Error, HostBuffer, Result};
+use panoply_core::{Error, HostBuffer, MemoryUse, Result};
 use panoply_kernels::cache::Cache;
 use panoply_wgsl_gpu::Driver;
 use panoply_wgsl_gpu::driver::{BoundRange, Direction, Fence, KernelText, Transfers};
@@ -80,6 +80,10 @@ impl Driver for VulkanDriver {
             }
             other => other,
         }
+    }
+
+    fn memory(&self) -> Option<MemoryUse> {
+        self.gpu.memory_use()
     }
 
     fn in_place(&self, host: &HostBuffer, bytes: &[u8]) -> Option<(VulkanBuffer, u64)> {

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ash::vk;
-use panoply_core::{Error, HostBuffer};
+use panoply_core::{Error, HostBuffer, MemoryUse};
 use panoply_wgsl_gpu::fault::Faults;
 use panoply_wgsl_gpu::pages::Pages;
 
@@ -222,6 +222,12 @@ impl Gpu {
     /// Bytes of device memory that this process may still allocate, if the driver reports it.
     pub(crate) fn free_bytes(&self) -> Option<u64> {
         memory_of(&self.loader, self.adapter.physical, self.adapter.has.memory_budget).1
+    }
+
+    /// The device's memory, if the driver reports how much of it is free.
+    pub(crate) fn memory_use(&self) -> Option<MemoryUse> {
+        let (total, free) = memory_of(&self.loader, self.adapter.physical, self.adapter.has.memory_budget);
+        Some(MemoryUse::new(total?, free?))
     }
 
     /// Whether the driver would have to evict other memory from the device for `bytes` more bytes.

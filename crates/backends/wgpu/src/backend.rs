@@ -156,6 +156,7 @@ impl WgpuBackend {
             faults,
             immediate_words_max: profile.immediate_words_max,
             cache: cache.clone().map(|cache| (cache, profile.cache_name("pipelines"))),
+            has_memory_budget: vulkan::identity(adapter).has_memory_budget,
             ways: self.ways.or_else(|| known_ways(KNOWN_WAYS, &profile.name, &profile.driver)).unwrap_or(WAYS),
         });
         let opening = Opening {

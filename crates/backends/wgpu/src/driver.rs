@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use panoply_core::Result;
+use panoply_core::{MemoryUse, Result};
 use panoply_kernels::cache::Cache;
 use panoply_wgsl_gpu::Driver;
 use panoply_wgsl_gpu::driver::{BoundRange, Direction, Fence, KernelText, Transfers};
@@ -18,6 +18,7 @@ use crate::fault::checked;
 use crate::host_memory::HostMemory;
 use crate::quirks::{Memory, TransferWays};
 use crate::staging::{MappedBuffer, WgpuStaging};
+use crate::vulkan;
 
 /// Smaller staging memory is always wgpu's own, which wgpu cuts from larger pieces.
 const OWN_BYTES_MIN: u64 = 256 << 10;
@@ -35,6 +36,7 @@ pub struct WgpuDriver {
     disk: Option<Disk>,
     /// Host memory that we choose through Vulkan; `None` with other APIs.
     host: Option<HostMemory>,
+    has_memory_budget: bool,
     ways: TransferWays,
 }
 
@@ -63,12 +65,14 @@ pub(crate) struct DriverParts {
     pub(crate) immediate_words_max: usize,
     /// The store of compiled kernels between runs, and the key in it.
     pub(crate) cache: Option<(Arc<Cache>, String)>,
+    /// Whether Vulkan reports how much memory is free.
+    pub(crate) has_memory_budget: bool,
     pub(crate) ways: TransferWays,
 }
 
 impl WgpuDriver {
     pub(crate) fn new(parts: DriverParts) -> WgpuDriver {
-        let DriverParts { device, queue, faults, immediate_words_max, cache, ways } = parts;
+        let DriverParts { device, queue, faults, immediate_words_max, cache, has_memory_budget, ways } = parts;
         let uniform = wgpu::BindingType::Buffer {
             ty: wgpu::BufferBindingType::Uniform,
             has_dynamic_offset: true,
@@ -79,7 +83,19 @@ impl WgpuDriver {
         let disk = cache.and_then(|(cache, key)| open_cache(&device, cache, key));
         let host = HostMemory::open(&device);
         let (layouts, fences) = (RefCell::default(), Rc::default());
-        WgpuDriver { device, queue, faults, params, layouts, immediate_words_max, fences, disk, host, ways }
+        WgpuDriver {
+            device,
+            queue,
+            faults,
+            params,
+            layouts,
+            immediate_words_max,
+            fences,
+            disk,
+            host,
+            has_memory_budget,
+            ways,
+        }
     }
 
     fn layout(&self, shape: Shape, immediate: bool) -> (wgpu::BindGroupLayout, wgpu::PipelineLayout) {
@@ -126,6 +142,10 @@ impl Driver for WgpuDriver {
         let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
         let descriptor = wgpu::BufferDescriptor { label: None, size: bytes, usage, mapped_at_creation: false };
         checked(&self.device, &self.faults, bytes, || self.device.create_buffer(&descriptor))
+    }
+
+    fn memory(&self) -> Option<MemoryUse> {
+        self.has_memory_budget.then(|| vulkan::memory(&self.device)).flatten()
     }
 
     fn pipeline(&self, kernel: &KernelText<'_>) -> Result<WgpuPipeline> {

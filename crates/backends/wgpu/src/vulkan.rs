@@ -6,6 +6,8 @@
 //! driver that checks cannot read vectors of four at once. So the device is made here as wgpu would
 //! make it, but without the checks.
 
+use panoply_core::MemoryUse;
+
 /// Opens the device and its queue; `None` if the adapter is not a Vulkan adapter, or does not open
 /// in this way.
 #[cfg(any(target_os = "linux", target_os = "windows", target_os = "android"))]
@@ -70,6 +72,8 @@ pub(crate) struct Identity {
     pub(crate) uuid: Option<[u8; 16]>,
     /// Size of the largest device-local heap in bytes.
     pub(crate) memory_bytes: Option<u64>,
+    /// Whether the driver reports how much of its memory is free.
+    pub(crate) has_memory_budget: bool,
 }
 
 /// The identity of an adapter; empty if it is not a Vulkan adapter, or its Vulkan is older than
@@ -96,7 +100,40 @@ pub(crate) fn identity(adapter: &wgpu::Adapter) -> Identity {
     };
     let heaps = memory.memory_heaps_as_slice().iter();
     let own = heaps.filter(|heap| heap.flags.contains(vk::MemoryHeapFlags::DEVICE_LOCAL)).map(|heap| heap.size).max();
-    Identity { uuid: Some(ids.device_uuid).filter(|uuid| *uuid != [0; 16]), memory_bytes: own }
+    let has_memory_budget = hal.physical_device_capabilities().supports_extension(ash::ext::memory_budget::NAME);
+    Identity { uuid: Some(ids.device_uuid).filter(|uuid| *uuid != [0; 16]), memory_bytes: own, has_memory_budget }
+}
+
+/// The largest device-local heap of an opened device, and what this process may still allocate of
+/// it. `None` if the device is not a Vulkan device. The adapter must have a memory budget.
+#[cfg(any(target_os = "linux", target_os = "windows", target_os = "android"))]
+pub(crate) fn memory(device: &wgpu::Device) -> Option<MemoryUse> {
+    use ash::vk;
+    use wgpu::hal::api::Vulkan;
+
+    // SAFETY: the device is only read.
+    let hal = unsafe { device.as_hal::<Vulkan>() }?;
+    let mut budgets = vk::PhysicalDeviceMemoryBudgetPropertiesEXT::default();
+    let mut asked = vk::PhysicalDeviceMemoryProperties2::default().push_next(&mut budgets);
+    // SAFETY: the physical device belongs to the instance, has the extension, and supports Vulkan
+    // 1.1, to which this call belongs: `identity` has checked both.
+    unsafe {
+        hal.shared_instance()
+            .raw_instance()
+            .get_physical_device_memory_properties2(hal.raw_physical_device(), &mut asked);
+    }
+    let heaps = asked.memory_properties;
+    let heaps = heaps.memory_heaps.iter().take(heaps.memory_heap_count as usize).enumerate();
+    let own = heaps.filter(|(_, heap)| heap.flags.contains(vk::MemoryHeapFlags::DEVICE_LOCAL));
+    let (number, heap) = own.max_by_key(|(_, heap)| heap.size)?;
+    let free = budgets.heap_budget[number].saturating_sub(budgets.heap_usage[number]);
+    Some(MemoryUse::new(heap.size, free))
+}
+
+/// Returns `None`: there is no Vulkan on this system.
+#[cfg(not(any(target_os = "linux", target_os = "windows", target_os = "android")))]
+pub(crate) fn memory(_device: &wgpu::Device) -> Option<MemoryUse> {
+    None
 }
 
 /// Returns nothing: there is no Vulkan on this system.

@@ -32,7 +32,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
 
-use panoply_core::{HostBuffer, Result};
+use panoply_core::{HostBuffer, MemoryUse, Result};
 use panoply_kernels::wgsl::WideKernel;
 
 use crate::fault::Faults;
@@ -63,6 +63,11 @@ pub trait Driver: Sized + 'static {
 
     /// Allocates device memory. `bytes` is a multiple of sixteen. The contents are undefined.
     fn buffer(&self, bytes: u64) -> Result<Self::Buffer>;
+
+    /// The device's memory as the API reports it now, if it does.
+    fn memory(&self) -> Option<MemoryUse> {
+        None
+    }
 
     /// Host memory as a buffer that kernels only read, and the offset of `bytes` in it, a multiple
     /// of sixteen. `None` if the device cannot reach the memory, or is faster with a copy. The

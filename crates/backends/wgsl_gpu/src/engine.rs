@@ -19,6 +19,7 @@ use panoply_core::{
 };
 use panoply_kernels::cache::Cache;
 use panoply_kernels::warm::GrowingSet;
+use panoply_sensors::CardSensors;
 
 pub use crate::answer::Answer;
 use crate::context::Context;
@@ -65,6 +66,8 @@ pub struct GpuEngine<D: Driver> {
     /// Decides when to submit.
     gathering: Gathering,
     warm: Arc<GrowingSet>,
+    /// The sensors of the card: WGSL's APIs have none.
+    sensors: CardSensors,
 }
 
 /// An op, its result, and the number of bytes that it moves.
@@ -99,7 +102,7 @@ impl<D: Driver> GpuEngine<D> {
     /// The engine over a driver.
     pub fn new(driver: D, opening: Opening) -> GpuEngine<D> {
         let Opening { info, profile, warm, cache, pool_bytes_max } = opening;
-        let now = Instant::now();
+        let (now, sensors) = (Instant::now(), CardSensors::of(&info));
         GpuEngine {
             info,
             context: Context::new(driver, profile, cache, pool_bytes_max),
@@ -109,6 +112,7 @@ impl<D: Driver> GpuEngine<D> {
             last_look: now,
             gathering: Gathering::new(now),
             warm,
+            sensors,
         }
     }
 
@@ -311,7 +315,10 @@ impl<D: Driver> Engine for GpuEngine<D> {
     }
 
     fn health(&mut self) -> Health {
-        Health { fault: self.context.driver.faults().lost(), ..Health::default() }
+        let card = self.sensors.read();
+        // The card's figure includes memory that this process' driver does not know of.
+        let memory = self.context.driver.memory().map(|memory| memory.at_most(card.memory)).or(card.memory);
+        Health { fault: self.context.driver.faults().lost(), memory, ..card }
     }
 
     fn warm_up(&mut self, op: &Op) {

@@ -27,8 +27,13 @@ pub(super) struct SettingKey {
 }
 
 const COUNT: &str = "a whole number, not negative";
-const NUMBER: &str = "a number";
+const COUNT_1: &str = "a whole number, at least 1";
+const CELSIUS: &str = "degrees, a number from -100 to 300";
+const PERCENT: &str = "a percentage from 0 to 100";
+const CAPACITY: &str = "a share from 0.05 to 1";
+const SHARE: &str = "a share from 0 to 1";
 const MILLISECONDS: &str = "milliseconds, a whole number";
+const MILLISECONDS_1: &str = "milliseconds, a whole number, at least 1";
 
 const VERIFY: &str = "a table such as { every = 100 }, with at least 1; `wait_max_ms` from 1, `time_percent_max` and `domains = [\"crypto\"]` may stand \
      beside it";
@@ -82,18 +87,23 @@ pub(super) const KEYS: &[SettingKey] = &[
     ),
     key!("batching", "size_max", COUNT, count => strategy.size_max),
     key!("batching", "wait_max_us", "microseconds, a whole number", microseconds => strategy.wait_max),
-    key!("health", "hot_celsius", NUMBER, number => health.hot_celsius),
-    key!("health", "cool_celsius", NUMBER, number => health.cool_celsius),
-    key!("health", "hot_capacity", NUMBER, number => health.hot_capacity),
-    key!("health", "memory_percent_max", NUMBER, number => health.memory_percent_max),
-    key!("health", "memory_percent_resume", NUMBER, number => health.memory_percent_resume),
-    key!("health", "error_percent_max", NUMBER, double => health.error_percent_max),
-    key!("health", "errors_min", COUNT, small_count => health.errors_min),
+    key!("health", "hot_celsius", CELSIUS, celsius => health.hot_celsius),
+    key!("health", "cool_celsius", CELSIUS, celsius => health.cool_celsius),
+    key!("health", "hot_capacity", CAPACITY, capacity => health.hot_capacity),
+    key!("health", "memory_percent_max", PERCENT, percent => health.memory_percent_max),
+    key!("health", "memory_percent_resume", PERCENT, percent => health.memory_percent_resume),
+    key!("health", "queue_depth_max", COUNT, small_count => health.queue_depth_max),
+    key!("health", "queue_depth_resume", COUNT, small_count => health.queue_depth_resume),
+    key!("health", "deep_capacity", CAPACITY, capacity => health.deep_capacity),
+    key!("health", "error_percent_max", PERCENT, error_percent => health.error_percent_max),
+    key!("health", "errors_min", COUNT_1, positive => health.errors_min),
     key!("health", "open_wait_min_ms", MILLISECONDS, milliseconds => health.open_wait_min),
     key!("health", "open_wait_max_ms", MILLISECONDS, milliseconds => health.open_wait_max),
-    key!("health", "probes_max", COUNT, small_count => health.probes_max),
-    key!("health", "probes_needed", COUNT, small_count => health.probes_needed),
-    key!("health", "look_every_ms", MILLISECONDS, milliseconds => health.look_every),
+    key!("health", "probes_max", COUNT_1, positive => health.probes_max),
+    key!("health", "probes_needed", COUNT_1, positive => health.probes_needed),
+    key!("health", "look_every_ms", MILLISECONDS_1, some_milliseconds => health.look_every),
+    key!("health", "system_capacity_min", SHARE, share => health.system_capacity_min),
+    key!("health", "refuse_patient", "true or false", flag => health.refuse_patient),
 ];
 
 /// A suggestion for an unknown name.
@@ -137,6 +147,14 @@ fn small_count(value: &Value) -> Option<u32> {
     value.as_integer().and_then(|number| u32::try_from(number).ok())
 }
 
+fn positive(value: &Value) -> Option<u32> {
+    small_count(value).filter(|count| *count > 0)
+}
+
+fn some_milliseconds(value: &Value) -> Option<Duration> {
+    milliseconds(value).filter(|time| !time.is_zero())
+}
+
 fn milliseconds(value: &Value) -> Option<Duration> {
     count(value).map(|count| Duration::from_millis(count as u64))
 }
@@ -150,8 +168,28 @@ pub(super) fn double(value: &Value) -> Option<f64> {
     number.filter(|number| number.is_finite())
 }
 
-fn number(value: &Value) -> Option<f32> {
-    double(value).map(|number| number as f32)
+fn within(value: &Value, least: f64, most: f64) -> Option<f32> {
+    double(value).filter(|number| (least..=most).contains(number)).map(|number| number as f32)
+}
+
+fn celsius(value: &Value) -> Option<f32> {
+    within(value, -100.0, 300.0)
+}
+
+fn percent(value: &Value) -> Option<f32> {
+    within(value, 0.0, 100.0)
+}
+
+fn error_percent(value: &Value) -> Option<f64> {
+    percent(value).map(f64::from)
+}
+
+fn capacity(value: &Value) -> Option<f32> {
+    within(value, 0.05, 1.0)
+}
+
+fn share(value: &Value) -> Option<f32> {
+    within(value, 0.0, 1.0)
 }
 
 fn flag(value: &Value) -> Option<bool> {

@@ -35,7 +35,10 @@
 //! wait_max_us = 200
 //!
 //! [health]
-//! hot_celsius = 85
+//! hot_celsius = 85               # hotter devices have `hot_capacity`: smaller batches, fewer ops
+//! memory_percent_max = 95        # fuller devices get no new ops
+//! system_capacity_min = 0.75     # with a smaller share of all devices fit for work: degraded
+//! refuse_patient = true          # ops of low priority are refused meanwhile; false is the default
 //!
 //! [pools.short]                  # the pool for short ops, which never wait for long ones
 //! run_us_max = 200               # the longest expected time of an op that goes there
@@ -77,6 +80,8 @@ use crate::runtime::Runtime;
 use crate::selection::Selection;
 use crate::small_file::read_text;
 
+#[cfg(test)]
+mod key_tests;
 mod keys;
 mod pools;
 
@@ -581,7 +586,7 @@ mod tests {
                 "\"low-latency\", \"time-or-size\", \"adaptive\" or \"high-throughput\"",
             ),
             ("[devices]\npower = \"much\"\n", "\"high\" or \"low\""),
-            ("[health]\nhot_celsius = true\n", "a number"),
+            ("[health]\nhot_celsius = true\n", "degrees, a number from -100 to 300"),
             ("[onnxruntime]\nproviders = [\"gpu\"]\n", crate::compiled::ONNX_RUNTIME_PROVIDERS),
             ("[onnxruntime]\nproviders = [\"cuda\", \"cuda\"]\n", crate::compiled::ONNX_RUNTIME_PROVIDERS),
         ] {

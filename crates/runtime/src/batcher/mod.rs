@@ -4,7 +4,8 @@
 //! goes to the engine. No op waits longer than the strategy's `wait_max`. A group goes as a whole,
 //! in the order in which its ops arrived. Ops without a key never come here. The batcher belongs to
 //! the worker's thread and holds only tokens of ops that the table of flights already knows, so a
-//! worker that hangs loses no op.
+//! worker that hangs loses no op. A device that has only a part of its capacity, because it is hot
+//! for example, gets groups of that part of the size.
 
 use std::time::{Duration, Instant};
 
@@ -82,6 +83,8 @@ pub(crate) struct Batcher<T> {
     groups: Vec<Group<T>>,
     /// The size that an adaptive group should reach while the device is busy.
     target: usize,
+    /// The fraction of its capacity that the device has.
+    capacity: f32,
 }
 
 struct Group<T> {
@@ -92,7 +95,18 @@ struct Group<T> {
 
 impl<T> Batcher<T> {
     pub(crate) fn new(strategy: Batching) -> Batcher<T> {
-        Batcher { strategy, groups: Vec::new(), target: 2 }
+        Batcher { strategy, groups: Vec::new(), target: 2, capacity: 1.0 }
+    }
+
+    /// Sets the fraction of its capacity that the device has. A group that is larger than its new
+    /// limit goes as it is.
+    pub(crate) fn set_capacity(&mut self, capacity: f32) {
+        self.capacity = capacity;
+    }
+
+    /// The number of ops at which a group goes.
+    fn size_max(&self) -> usize {
+        share_of(self.strategy.size_max(), self.capacity)
     }
 
     /// Whether this strategy holds ops back at all.
@@ -106,7 +120,7 @@ impl<T> Batcher<T> {
 
     /// Adds an op to its group.
     pub(crate) fn offer(&mut self, key: BatchKey, item: T, now: Instant) {
-        let size_max = self.strategy.size_max();
+        let size_max = self.size_max();
         match self.groups.iter_mut().find(|group| group.key == key && group.items.len() < size_max) {
             Some(group) => group.items.push(item),
             None => self.groups.push(Group { key, since: now, items: vec![item] }),
@@ -140,27 +154,33 @@ impl<T> Batcher<T> {
     }
 
     fn is_ready(&self, size: usize, waited: Duration, busy: bool) -> bool {
-        let full = size >= self.strategy.size_max() || waited >= self.strategy.wait_max();
+        let full = size >= self.size_max() || waited >= self.strategy.wait_max();
         full || match self.strategy {
             Batching::LowLatency => true,
             Batching::TimeOrSize { .. } => false,
             Batching::Adaptive { .. } => !busy || size >= self.target,
-            Batching::AtLeast { size_min, .. } => !busy && size >= size_min,
-            Batching::HighThroughput { size_max, .. } => !busy && size >= size_max.div_ceil(4),
+            Batching::AtLeast { size_min, .. } => !busy && size >= size_min.min(self.size_max()),
+            Batching::HighThroughput { .. } => !busy && size >= self.size_max().div_ceil(4),
         }
     }
 
     /// Adapts the target size: it doubles when groups fill up before `wait_max`, and shrinks when
     /// they do not.
     fn adapt(&mut self, size: usize, waited: Duration) {
-        if let Batching::Adaptive { size_max, wait_max } = self.strategy {
+        if let Batching::Adaptive { wait_max, .. } = self.strategy {
+            let size_max = self.size_max();
             self.target = if size >= self.target && waited < wait_max {
-                (self.target * 2).min(size_max.max(1))
+                (self.target * 2).min(size_max)
             } else {
-                (self.target / 2).max(size).clamp(1, size_max.max(1))
+                (self.target / 2).max(size).clamp(1, size_max)
             };
         }
     }
+}
+
+/// The part of a limit that a device with this fraction of its capacity has: at least 1.
+pub(crate) fn share_of(limit: usize, capacity: f32) -> usize {
+    if capacity >= 1.0 { limit.max(1) } else { ((limit as f64 * f64::from(capacity)) as usize).max(1) }
 }
 
 #[cfg(test)]
@@ -216,6 +236,28 @@ mod tests {
         }
         assert!(largest >= 32, "{largest}");
         assert!(batcher.is_empty());
+    }
+
+    #[test]
+    fn groups_of_a_device_with_half_its_capacity_have_half_the_size() {
+        let start = Instant::now();
+        let strategies = [
+            Batching::TimeOrSize { size_max: 8, wait_max: WAIT },
+            Batching::HighThroughput { size_max: 8, wait_max: WAIT },
+        ];
+        for strategy in strategies {
+            let mut batcher = Batcher::new(strategy);
+            batcher.set_capacity(0.5);
+            (0..3).for_each(|item| batcher.offer(A, item, start));
+            assert!(ready(&mut batcher, start, true).is_empty(), "{strategy:?}");
+            batcher.offer(A, 3, start);
+            batcher.offer(A, 4, start);
+            assert_eq!(ready(&mut batcher, start, true), [0, 1, 2, 3], "{strategy:?}");
+            batcher.set_capacity(1.0);
+            (5..12).for_each(|item| batcher.offer(A, item, start));
+            assert_eq!(ready(&mut batcher, start, true).len(), 8, "{strategy:?}");
+        }
+        assert_eq!([share_of(8, 0.7), share_of(1, 0.05), share_of(usize::MAX, 1.0)], [5, 1, usize::MAX]);
     }
 
     #[test]

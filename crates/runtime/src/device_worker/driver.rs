@@ -36,6 +36,8 @@ use crate::time::later;
 /// it.
 const HUNG_AFTER_SHARE: u32 = 8;
 const HUNG_AFTER_MAX: Duration = Duration::from_millis(250);
+/// The least time between two looks at the device that other threads ask for.
+const LOOK_WAIT_MIN: Duration = Duration::from_millis(20);
 
 /// How often an engine is looked at after its last op, before its worker sleeps until the next.
 const IDLE_LOOKS: u8 = 2;
@@ -90,6 +92,9 @@ pub(crate) struct Driver {
     /// Looks at the engine that are still due although it is idle: an engine ends there what it kept
     /// for further ops, such as sessions of keys.
     looks_due: u8,
+    last_look: Option<Instant>,
+    /// Whether another thread waits for the next look.
+    is_asked: bool,
 }
 
 /// When to open the device again. A failed attempt to open the device and the loss of the device
@@ -124,6 +129,8 @@ impl Driver {
             reopen: Reopen::default(),
             turn: 0,
             looks_due: 0,
+            last_look: None,
+            is_asked: false,
         }
     }
 
@@ -161,7 +168,12 @@ impl Driver {
         if self.lane.state() == WorkerState::Failed {
             return DriverStep::Exit;
         }
+        let is_asked = self.lane.looks.take();
         let now = self.clock.now();
+        if is_asked {
+            self.is_asked = true;
+            self.next_look = self.next_look.min(self.last_look.map_or(now, |last| later(last, LOOK_WAIT_MIN)));
+        }
         if self.engine.is_none() {
             return self.open(now);
         }
@@ -177,6 +189,7 @@ impl Driver {
                 return DriverStep::Exit;
             }
         }
+        self.batcher.set_capacity(self.lane.gate.capacity());
         let Some(took) = self.take_from_queue(now) else { return DriverStep::Exit };
         self.take_from_batcher(now);
         let submits = !self.batch.is_empty();
@@ -203,7 +216,8 @@ impl Driver {
             return step;
         }
         self.lane.note_idle();
-        let look = (self.lane.gate.is_ailing() || self.looks_due > 0).then_some(self.next_look);
+        let looks = self.is_asked || self.lane.gate.is_ailing() || self.looks_due > 0;
+        let look = looks.then_some(self.next_look);
         match self.batcher.due().into_iter().chain(look).min() {
             Some(time) => DriverStep::IdleUntil(time),
             None => DriverStep::Idle,
@@ -219,6 +233,7 @@ impl Driver {
     fn look(&mut self, now: Instant) -> Option<DriverStep> {
         self.next_look = later(now, self.lane.rules.look_every);
         self.looks_due = self.looks_due.saturating_sub(1);
+        (self.last_look, self.is_asked) = (Some(now), false);
         let Driver { engine: Some(engine), generation, lane, clock, .. } = self else { return None };
         let asked = inside(generation, now, || (engine.health(), engine.memory()));
         let (health, memory) = match asked {
@@ -230,6 +245,7 @@ impl Driver {
             return Some(self.lose_engine(now, fault));
         }
         let changed = lane.gate.examine(health, &lane.rules);
+        lane.note_look(now);
         let told = !changed
             || aside(generation, clock.now(), || {
                 let report = lane.gate.report(lane.process);

@@ -12,6 +12,7 @@ use panoply_lockfree::foreign::discard;
 use super::driver::Driver;
 use super::flights::Flight;
 use super::visit::{Interruption, inside};
+use crate::batcher::share_of;
 use crate::domain_pools::PoolName;
 use crate::health::Mark;
 use crate::lane::{Lane, OpRequest, OpStage, OpTicket, task};
@@ -55,7 +56,8 @@ impl Driver {
     /// whether there were any. `None` if the driver was replaced meanwhile.
     pub(super) fn take_from_queue(&mut self, now: Instant) -> Option<bool> {
         let mut popped = 0;
-        while popped < self.lane.limits.batch_max.max(1)
+        let batch_max = share_of(self.lane.limits.batch_max, self.lane.gate.capacity());
+        while popped < batch_max
             && self.wants_more()
             && let Some(ticket) = self.pop()
         {

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use panoply_core::Health;
+use panoply_core::{Health, MemoryUse};
 
 use crate::process::{self, Process};
 
@@ -17,14 +17,17 @@ mod breaker;
 pub use breaker::Circuit;
 pub(crate) use breaker::{Admission, Breaker, Mark, WINDOW};
 
-/// The limits above which a device counts as hot, full or faulty, and the consequences.
+/// The limits above which a device counts as hot, full or faulty, and the consequences. A device
+/// with a part of its capacity gets batches of that part of the size, and the router expects it to
+/// take as much longer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HealthRules {
     /// Above this temperature, a device has only `hot_capacity`.
     pub hot_celsius: f32,
     /// At this temperature, a hot device has its whole capacity again.
     pub cool_celsius: f32,
-    /// The fraction of its capacity that a hot device keeps.
+    /// The fraction of its capacity that a hot device keeps, from 0.05 to 1. A device that slows
+    /// itself down counts as hot.
     pub hot_capacity: f32,
     /// Above this memory usage, a device gets no new work that another device can do.
     pub memory_percent_max: f32,
@@ -34,7 +37,7 @@ pub struct HealthRules {
     pub queue_depth_max: u32,
     /// With this many requests in its queue, the device has its whole capacity again.
     pub queue_depth_resume: u32,
-    /// The fraction of its capacity that a device with such a queue keeps.
+    /// The fraction of its capacity that a device with such a queue keeps, from 0.05 to 1.
     pub deep_capacity: f32,
     /// The percentage of failed ops among the last 64 above which a device's circuit opens.
     pub error_percent_max: f64,
@@ -50,6 +53,12 @@ pub struct HealthRules {
     pub probes_needed: u32,
     /// How often the engine is asked for the device's health.
     pub look_every: Duration,
+    /// Below this share of all devices' capacity the runtime is degraded; see
+    /// [`SystemCapacity`](crate::SystemCapacity).
+    pub system_capacity_min: f32,
+    /// Whether ops of [`Priority::Patient`](crate::Priority::Patient) are refused while the runtime
+    /// is degraded.
+    pub refuse_patient: bool,
 }
 
 impl Default for HealthRules {
@@ -70,6 +79,8 @@ impl Default for HealthRules {
             probes_max: 2,
             probes_needed: 3,
             look_every: Duration::from_secs(1),
+            system_capacity_min: 0.75,
+            refuse_patient: false,
         }
     }
 }
@@ -88,6 +99,19 @@ pub struct HealthReport {
     /// The engine's last report.
     pub vitals: Health,
 }
+
+impl HealthReport {
+    /// The rules that decide nothing about this device, because it reports no value for them: `heat`
+    /// and `memory`. [`Health::sensors_absent`] may say why.
+    pub fn rules_without_sensor(&self) -> Vec<&'static str> {
+        let is_blind_to_heat = self.vitals.temperature_celsius.is_none() && self.vitals.throttled.is_none();
+        let rules = [("heat", is_blind_to_heat), ("memory", self.vitals.memory.is_none())];
+        rules.into_iter().filter(|(_, is_blind)| *is_blind).map(|(rule, _)| rule).collect()
+    }
+}
+
+/// The smallest fraction of its capacity that a device keeps.
+pub(crate) const CAPACITY_MIN: f32 = 0.05;
 
 const FULL: u8 = 1;
 const HOT: u8 = 2;
@@ -153,13 +177,14 @@ impl Gate {
             None => 0,
         };
         let hot = held(HOT, vitals.temperature_celsius, rules.hot_celsius, rules.cool_celsius);
-        let full = held(FULL, vitals.memory_percent, rules.memory_percent_max, rules.memory_percent_resume);
+        let used_percent = vitals.memory.map(|memory| memory.used_percent());
+        let full = held(FULL, used_percent, rules.memory_percent_max, rules.memory_percent_resume);
         let depth = vitals.queue_depth.map(|depth| depth as f32);
         let deep = held(DEEP, depth, rules.queue_depth_max as f32, rules.queue_depth_resume as f32);
         let throttled = vitals.throttled == Some(true);
         let heat = if hot != 0 || throttled { rules.hot_capacity } else { 1.0 };
         let capacity = if deep != 0 { heat.min(rules.deep_capacity) } else { heat };
-        self.capacity.store(capacity.clamp(0.05, 1.0).to_bits(), Ordering::Relaxed);
+        self.capacity.store(capacity.clamp(CAPACITY_MIN, 1.0).to_bits(), Ordering::Relaxed);
         self.watts.store(vitals.power_watts.unwrap_or(0.0).to_bits(), Ordering::Relaxed);
         let flags = hot | full | deep | if throttled { HOT } else { 0 };
         self.flags.store(flags, Ordering::Relaxed);
@@ -168,6 +193,11 @@ impl Gate {
             self.transitions.fetch_add(1, Ordering::Relaxed);
         }
         flags != before
+    }
+
+    /// The device's memory at the last examination.
+    pub(crate) fn memory(&self, process: Process) -> Option<MemoryUse> {
+        process::lock(&self.vitals, process)?.memory
     }
 
     pub(crate) fn report(&self, process: Process) -> HealthReport {
@@ -186,7 +216,8 @@ mod tests {
     use super::*;
 
     fn at(temperature: f32, memory: f32) -> Health {
-        Health { temperature_celsius: Some(temperature), memory_percent: Some(memory), ..Health::default() }
+        let memory = Some(MemoryUse::new(1000, 1000 - (memory * 10.0) as u64));
+        Health { temperature_celsius: Some(temperature), memory, ..Health::default() }
     }
 
     #[test]
@@ -224,6 +255,18 @@ mod tests {
         assert!(!gate.is_full() && !gate.is_ailing());
         gate.examine(Health::default(), &rules);
         assert!(!gate.is_full(), "a device that tells nothing is well");
+    }
+
+    #[test]
+    fn rules_without_a_sensor_are_named() {
+        let (gate, rules) = (Gate::new(), HealthRules::default());
+        let blind = |vitals: Health| {
+            gate.examine(vitals, &rules);
+            gate.report(Process::current()).rules_without_sensor()
+        };
+        assert_eq!(blind(Health::default()), ["heat", "memory"]);
+        assert_eq!(blind(Health { throttled: Some(false), ..Health::default() }), ["memory"]);
+        assert_eq!(blind(at(40.0, 10.0)), [] as [&str; 0]);
     }
 
     #[test]

@@ -12,6 +12,7 @@
 //! * `books`: how ops end.
 //! * `inlet`: the entrance of the relay, for ops that leave for another lane.
 //! * `warm_ups`: kernels to compile while the worker is idle.
+//! * `looks`: when the worker asks its engine for the device's health.
 //! * `opinions`: answers that wait to be compared with another device's.
 //! * `objects`: the device objects that must be made again after the device was lost.
 //! * `report`: the types that users see of all this.
@@ -43,6 +44,7 @@ mod entry;
 mod in_parts;
 pub(crate) mod inlet;
 mod line;
+mod looks;
 mod objects;
 pub(crate) mod opinions;
 mod report;
@@ -55,6 +57,7 @@ pub(crate) use entry::PlaceInLine;
 pub(crate) use in_parts::InParts;
 pub(crate) use inlet::Inlet;
 use line::OpQueue;
+use looks::Looks;
 pub(crate) use objects::Objects;
 use opinions::Opinions;
 use panoply_lockfree::CacheLine;
@@ -115,6 +118,7 @@ pub(crate) struct Lane {
     /// Set by the first op that is urgent or patient, or was put back.
     mixed: AtomicBool,
     pub(crate) warm_ups: WarmUps,
+    pub(crate) looks: Looks,
     mode: AtomicU8,
     /// The answers that wait to be compared, if answers are compared at all.
     opinions: Option<Arc<Opinions>>,
@@ -213,6 +217,7 @@ impl Lane {
             looked_at: Mutex::default(),
             mixed: AtomicBool::new(false),
             warm_ups: WarmUps::new(),
+            looks: Looks::default(),
             mode: AtomicU8::new(RUN),
             opinions: setup.opinions.clone(),
             chosen: AtomicU64::new(opinions::CHOSEN_FIRST),

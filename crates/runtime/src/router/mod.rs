@@ -13,7 +13,8 @@
 //! * `cuts`: graphs that no device runs whole;
 //! * `balance`: moves waiting ops to idle devices if they finish sooner there;
 //! * `account`: why no device is left, and the alternatives that a caller asked for;
-//! * `profile`: saves and loads what was learned.
+//! * `profile`: saves and loads what was learned;
+//! * `system`: how much of the devices' capacity is fit for work.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
@@ -34,10 +35,13 @@ pub(crate) mod dispatch;
 mod facts;
 mod lanes;
 pub mod profile;
+mod system;
 mod wishes;
 mod workers;
 
 pub(crate) use lanes::{Candidate, LANES_MAX, LaneList};
+pub(crate) use system::DegradedMode;
+pub use system::SystemCapacity;
 
 /// How much the router explores.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 
 use panoply_core::clock::SystemClock;
 use panoply_core::{Absence, Api, Backend, DeviceId, Error, OpenOptions};
-use panoply_lockfree::foreign::contain;
+use panoply_lockfree::foreign::{contain, tell};
 use panoply_lockfree::queue::QUEUE_DEPTH_MAX;
 use panoply_placement::{DevicePlan, PlacementOptions, Topology};
+use tracing::Level;
 
 use super::discovery::Search;
 use super::places::{self, WorkerPlaces};
@@ -16,14 +17,14 @@ use super::{BackendReport, Control, Runtime};
 use crate::batcher::Batching;
 use crate::device_worker::supervisor::Supervisor;
 use crate::domain_pools::{DevicePool, POOL_WORKERS_MAX, PoolName, Pools, SHORT_RUN_MAX};
-use crate::errands::Errands;
-use crate::health::HealthRules;
+use crate::errands::{Errand, Errands};
+use crate::health::{CAPACITY_MIN, HealthRules};
 use crate::lane::opinions::Opinions;
 use crate::lane::{Inlet, LaneSetup, WorkerLimits, WorkerState};
 use crate::options::FallbackPolicy;
 use crate::process::Process;
 use crate::relay::Relay;
-use crate::router::{Exploration, Router};
+use crate::router::{DegradedMode, Exploration, Router, SystemCapacity};
 use crate::threads::Owner;
 use crate::timers::Timers;
 use crate::verifier::Verifier;
@@ -178,6 +179,7 @@ impl Builder {
         let (clock, epoch, owner) = (Arc::new(SystemClock), Instant::now(), Owner::new());
         let (inlet, errands) = (Arc::new(Inlet::new()), Arc::new(Errands::new(owner)));
         let router = Arc::new(Router::new(self.exploration));
+        let degraded = Arc::new(DegradedMode::new(&self.rules));
         let opinions = self.verify.map(|verify| Arc::new(Opinions::new(verify)));
         let setup = LaneSetup {
             limits: self.limits,
@@ -204,6 +206,7 @@ impl Builder {
             router: Arc::clone(&router),
             inlet: Arc::clone(&inlet),
             policy: self.fallback,
+            degraded,
             timers: Arc::new(Timers::new(owner)),
             errands,
             closing: AtomicBool::new(false),
@@ -259,8 +262,12 @@ impl Runtime {
         }
         if let Some(supervisor) = &control.supervisor {
             let (watched, timers) = (Arc::clone(&relay), Arc::clone(&self.timers));
-            let errands = Arc::clone(&self.errands);
+            let (errands, router) = (Arc::clone(&self.errands), Arc::clone(&self.router));
+            let degraded = Arc::clone(&self.degraded);
             supervisor.watch_too(Box::new(move |now| {
+                if let Some(capacity) = degraded.news(&router.lanes) {
+                    errands.send([Box::new(move || tell_capacity(capacity)) as Errand]);
+                }
                 errands.drop_all(watched.look(now));
                 timers.look(now, call_time_max);
                 if let Some(verifier) = &verifier {
@@ -281,6 +288,16 @@ fn wait_until_open(router: &Router, process: Process) {
     }
 }
 
+/// Tells listeners that the runtime has become degraded, or is not any more.
+fn tell_capacity(capacity: SystemCapacity) {
+    let SystemCapacity { devices, fit, minimum } = capacity;
+    if capacity.is_degraded() {
+        tell(Level::WARN, || tracing::warn!(target: "panoply::health", devices, fit, minimum, "degraded"));
+    } else {
+        tell(Level::INFO, || tracing::info!(target: "panoply::health", devices, fit, minimum, "not degraded any more"));
+    }
+}
+
 /// The reason of each backend that found no device, after the name of its API.
 fn reasons(reports: &[BackendReport]) -> Vec<String> {
     let reason = |report: &BackendReport| {
@@ -289,6 +306,14 @@ fn reasons(reports: &[BackendReport]) -> Vec<String> {
     };
     reports.iter().filter_map(reason).collect()
 }
+
+/// A range of numbers, and its text.
+type Range = (f64, f64, &'static str);
+
+const CELSIUS: Range = (-100.0, 300.0, "degrees from -100 to 300");
+const PERCENT: Range = (0.0, 100.0, "a percentage from 0 to 100");
+const CAPACITY: Range = (CAPACITY_MIN as f64, 1.0, "a share from 0.05 to 1");
+const SHARE: Range = (0.0, 1.0, "a share from 0 to 1");
 
 fn check_limits(limits: &WorkerLimits) -> Result<(), BuildError> {
     let positive = [
@@ -391,6 +416,22 @@ fn check_devices(runtime: &Runtime) -> Result<(), BuildError> {
 }
 
 fn check_rules(rules: &HealthRules) -> Result<(), BuildError> {
+    let numbers = [
+        ("hot_celsius", f64::from(rules.hot_celsius), CELSIUS),
+        ("cool_celsius", f64::from(rules.cool_celsius), CELSIUS),
+        ("hot_capacity", f64::from(rules.hot_capacity), CAPACITY),
+        ("memory_percent_max", f64::from(rules.memory_percent_max), PERCENT),
+        ("memory_percent_resume", f64::from(rules.memory_percent_resume), PERCENT),
+        ("deep_capacity", f64::from(rules.deep_capacity), CAPACITY),
+        ("error_percent_max", rules.error_percent_max, PERCENT),
+        ("system_capacity_min", f64::from(rules.system_capacity_min), SHARE),
+    ];
+    for (what, value, (least, most, expected)) in numbers {
+        // Also false for a number that is NaN.
+        if !(value >= least && value <= most) {
+            return Err(BuildError::BadLimit { what, expected, got: (value as f32).to_string() });
+        }
+    }
     let against = |first: String, second: String| Err(BuildError::Contradiction { first, second });
     if rules.cool_celsius > rules.hot_celsius {
         return against(
@@ -404,13 +445,20 @@ fn check_rules(rules: &HealthRules) -> Result<(), BuildError> {
             format!("memory_percent_max = {}, which must not be below it", rules.memory_percent_max),
         );
     }
+    if rules.queue_depth_resume > rules.queue_depth_max {
+        return against(
+            format!("queue_depth_resume = {}", rules.queue_depth_resume),
+            format!("queue_depth_max = {}, which must not be below it", rules.queue_depth_max),
+        );
+    }
     if rules.open_wait_min > rules.open_wait_max {
         return against(
             format!("open_wait_min = {:?}", rules.open_wait_min),
             format!("open_wait_max = {:?}, which must not be below it", rules.open_wait_max),
         );
     }
-    let positive = [("probes_max", rules.probes_max), ("probes_needed", rules.probes_needed)];
+    let positive =
+        [("errors_min", rules.errors_min), ("probes_max", rules.probes_max), ("probes_needed", rules.probes_needed)];
     for (what, value) in positive {
         if value == 0 {
             return Err(BuildError::BadLimit { what, expected: "at least 1", got: "0".to_owned() });

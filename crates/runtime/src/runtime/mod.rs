@@ -25,16 +25,16 @@ use panoply_placement::{DevicePlan, Interrupts};
 
 use crate::device_worker::supervisor::{Shutdown, Supervisor};
 use crate::errands::{Errand, Errands};
-use crate::lane::{Inlet, LaneSetup, WorkerReport};
+use crate::lane::{Inlet, LaneSetup, WorkerReport, WorkerState};
 use crate::metrics::{Histogram, LaneMetrics};
-use crate::options::{FallbackPolicy, RunOptions};
+use crate::options::{FallbackPolicy, Priority, RunOptions};
 use crate::pending::{Deadline, Pending};
 use crate::pending_many::PendingMany;
 use crate::process::{self, Process};
 use crate::relay::RelayThread;
 use crate::router::dispatch::Dispatch;
 use crate::router::profile::{Identity, Profile};
-use crate::router::{Candidate, Router};
+use crate::router::{Candidate, DegradedMode, Router, SystemCapacity};
 use crate::task::{PendingTask, TaskError, TaskOutcome};
 use crate::telemetry::{DeviceFigures, Snapshot};
 use crate::threads::Owner;
@@ -58,6 +58,8 @@ const VERIFIER_GRACE: Duration = Duration::from_secs(2);
 const ERRANDS_WAIT_MAX: Duration = Duration::from_secs(5);
 /// How long dropping a runtime waits for its ops before it gives them up.
 const DROP_DRAIN_MAX: Duration = Duration::from_secs(30);
+/// How often [`Runtime::examine`] checks whether the workers have looked at their devices.
+const EXAMINED_EVERY: Duration = Duration::from_micros(200);
 
 /// The result of ending a runtime of another process.
 const FORKED: Shutdown = Shutdown { drained: false, threads_left: 0 };
@@ -72,6 +74,7 @@ pub struct Runtime {
     router: Arc<Router>,
     inlet: Arc<Inlet>,
     policy: FallbackPolicy,
+    degraded: Arc<DegradedMode>,
     timers: Arc<Timers>,
     errands: Arc<Errands>,
     closing: AtomicBool,
@@ -204,25 +207,70 @@ impl Runtime {
         PendingTask::begin(self.deadline(options), self.process, work)
     }
 
-    /// The devices that each backend found.
+    /// The devices that each backend found. The memory of opened devices is as in
+    /// [`Runtime::devices`].
     pub fn backends(&self) -> Vec<BackendReport> {
-        process::lock(&self.control, self.process).map(|control| control.reports.clone()).unwrap_or_default()
+        let reports = process::lock(&self.control, self.process).map(|control| control.reports.clone());
+        let mut reports = reports.unwrap_or_default();
+        for info in reports.iter_mut().filter_map(|report| report.devices.as_mut().ok()).flatten() {
+            if let Some(candidate) = self.router.lanes.serving(info.id) {
+                let lane = &candidate.lane;
+                lane.ask_look_if_old();
+                lane.gate.memory(lane.process).into_iter().for_each(|memory| info.set_memory(memory));
+            }
+        }
+        reports
     }
 
-    /// Every device that ops can be sent to.
-    pub fn devices(&self) -> impl Iterator<Item = &DeviceInfo> {
-        self.router.lanes.iter().map(|candidate| &candidate.lane.info)
+    /// Every device that ops can be sent to. The memory is as the device's worker found it last; if
+    /// that was longer ago than [`HealthRules::look_every`](crate::HealthRules::look_every), the
+    /// worker is asked to look again, for the next call. [`Runtime::examine`] waits for it.
+    pub fn devices(&self) -> impl Iterator<Item = DeviceInfo> {
+        self.router.lanes.iter().map(|candidate| candidate.lane.described())
     }
 
     /// The state and counters of each device: of its own worker and those of its pools together.
+    /// Health and memory are as in [`Runtime::devices`].
     pub fn workers(&self) -> Vec<WorkerReport> {
-        self.router.lanes.iter().map(|candidate| self.router.report(candidate)).collect()
+        let look = |device: &Candidate| {
+            device.lane.ask_look_if_old();
+            self.router.report(device)
+        };
+        self.router.lanes.iter().map(look).collect()
     }
 
     /// Where the workers of the devices run, as planned. [`Runtime::workers`] says where they do run.
     /// In a fork: nothing.
     pub fn plan(&self) -> DevicePlan {
         process::lock(&self.control, self.process).map(|control| control.places.plan.clone()).unwrap_or_default()
+    }
+
+    /// Has every worker ask its device for health and memory, and waits for the answers, at most
+    /// `wait_max`. Returns whether all of them have come. Workers that are not ready are not waited
+    /// for. A worker looks at its device between two batches, and at most every 20 milliseconds.
+    ///
+    /// A thread of the runtime itself, such as one that calls a waker, does not wait.
+    pub fn examine(&self, wait_max: Duration) -> bool {
+        if !self.process.is_here() || self.owner.is_here() {
+            return false;
+        }
+        let is_ready = |lane: &crate::lane::Lane| lane.state() == WorkerState::Ready;
+        let lanes = self.router.lanes.iter().map(|candidate| &candidate.lane).filter(|lane| is_ready(lane));
+        let asked: Vec<_> = lanes.map(|lane| (lane, lane.ask_look())).collect();
+        let is_done = || asked.iter().all(|(lane, time)| lane.has_looked_since(*time) || !is_ready(lane));
+        let start = Instant::now();
+        while !is_done() {
+            if start.elapsed() >= wait_max || !self.process.is_here() {
+                return false;
+            }
+            std::thread::sleep(EXAMINED_EVERY);
+        }
+        true
+    }
+
+    /// How much of all devices' capacity is fit for work, and whether that is enough.
+    pub fn capacity(&self) -> SystemCapacity {
+        self.degraded.capacity(&self.router.lanes)
     }
 
     /// Every device as the router sees it for this op now, with its predicted time and its verdict.
@@ -250,7 +298,7 @@ impl Runtime {
     pub fn metrics(&self) -> Snapshot {
         let (routed, explored) = self.router.counts();
         let devices = self.router.lanes.iter().map(|candidate| self.figures(candidate)).collect();
-        Snapshot { devices, relayed_now: self.inlet.count(), routed, explored }
+        Snapshot { devices, system: self.capacity(), relayed_now: self.inlet.count(), routed, explored }
     }
 
     fn figures(&self, device: &Candidate) -> DeviceFigures {
@@ -371,6 +419,9 @@ impl Runtime {
         if options.verify_every.is_some() && !self.verifies {
             let expected = "a runtime that compares answers: it is built with `verify`";
             return Err(Error::invalid("verify_every", expected, "one that does not"));
+        }
+        if options.priority == Priority::Patient {
+            self.degraded.admit_patient(&self.router.lanes)?;
         }
         let mut wishes = self.router.lanes.wishes(options, self.policy, accepted)?;
         let may_read = |owner: &DeviceId| options.device.is_none() && !options.forbid.contains(owner);

@@ -23,7 +23,7 @@ use panoply_conformance::values::Random;
 use panoply_conformance::virtual_device::{Script, VirtualBackend, VirtualControl};
 use panoply_core::clock::{Clock, VirtualClock};
 use panoply_core::op::compute::{Map, Reduce, Transpose};
-use panoply_core::{Backend, Error, Health, Location, Op, OpenOptions, Operation, Tensor, Value};
+use panoply_core::{Backend, Error, Health, Location, MemoryUse, Op, OpenOptions, Operation, Tensor, Value};
 use panoply_cpu::CpuBackend;
 use panoply_placement::WorkerPlace;
 
@@ -386,11 +386,11 @@ impl World {
     fn change_weather(&mut self) {
         let worker = &self.workers[self.random.below(DEVICES as u64) as usize];
         let temperature = 60.0 + self.random.below(40) as f32;
-        let memory = self.random.below(100) as f32;
+        let memory = self.random.below(100);
         self.tally.hot += usize::from(worker.lane.gate.capacity() < 1.0);
         worker.control.set_health(Health {
             temperature_celsius: Some(temperature),
-            memory_percent: Some(memory),
+            memory: Some(MemoryUse::new(100, 100 - memory)),
             ..Health::default()
         });
     }

@@ -10,7 +10,7 @@ use panoply_conformance::values::Random;
 use panoply_conformance::virtual_device::{Fault, Script, VirtualBackend, VirtualControl};
 use panoply_core::clock::{Clock, VirtualClock};
 use panoply_core::op::compute::Transpose;
-use panoply_core::{Backend, Describe, Error, Op, OpenOptions, Operation, PartMut, PartRef, Result, Tensor};
+use panoply_core::{Backend, Describe, Error, Health, Op, OpenOptions, Operation, PartMut, PartRef, Result, Tensor};
 use panoply_cpu::CpuBackend;
 use panoply_placement::WorkerPlace;
 
@@ -238,4 +238,42 @@ fn who_insists_on_a_device_stays() {
     let forbidden: Vec<OpReceiver> = (0..20).map(|_| world.send(1, false)).collect();
     world.finish(pinned.into_iter().chain(forbidden).collect());
     assert_eq!(world.lanes[0].report().counters.relieved, 0);
+}
+
+/// The number of ops that the first of two equal devices runs while these vitals are reported of it.
+fn share_of_the_first(random: &mut Random, vitals: Health) -> (u64, usize) {
+    let latency = Duration::from_micros(50 + random.below(250));
+    let mut world = Uneven::new([latency; 2]);
+    let known: Vec<OpReceiver> = (0..16).map(|number| world.send(1 << (number % 2), true)).collect();
+    world.finish(known);
+    world.controls[0].set_health(vitals);
+    // The next look is a second later.
+    world.clock.advance(HealthRules::default().look_every);
+    let looked: Vec<OpReceiver> = (0..2).map(|number| world.send(1 << number, true)).collect();
+    world.finish(looked);
+    let before = world.lanes[0].report().counters.completed;
+    let ops = 60 + random.below(60) as usize;
+    let mut sent = Vec::new();
+    for _ in 0..ops {
+        sent.push(world.send(u64::MAX, false));
+        // More ops come than one device can run, and fewer than both.
+        (0..latency.as_micros() as u64 * 2 / 3 / TICK.as_micros() as u64).for_each(|_| world.tick());
+    }
+    world.finish(sent);
+    (world.lanes[0].report().counters.completed - before, ops)
+}
+
+#[test]
+fn a_hot_or_throttled_device_is_sent_fewer_ops() {
+    let hot = Health { temperature_celsius: Some(90.0), ..Health::default() };
+    let throttled = Health { throttled: Some(true), ..Health::default() };
+    for seed in 0..SEEDS / 5 {
+        let (cool, ops) = share_of_the_first(&mut Random::new(seed), Health::default());
+        assert!(cool as usize * 10 > ops * 3, "seed {seed}: {cool} of {ops} on one of two equal devices");
+        for vitals in [&hot, &throttled] {
+            let (slow, ops) = share_of_the_first(&mut Random::new(seed), vitals.clone());
+            assert!(slow * 4 < cool * 3, "seed {seed}: {slow} of {ops}, and {cool} while it was well");
+            assert!(slow > 0, "seed {seed}: it still works");
+        }
+    }
 }

@@ -11,6 +11,7 @@ use panoply_core::DeviceId;
 
 use crate::lane::WorkerReport;
 pub use crate::metrics::{Distribution, Histogram};
+use crate::router::SystemCapacity;
 
 mod prometheus;
 
@@ -19,6 +20,8 @@ mod prometheus;
 pub struct Snapshot {
     /// The metrics of each device.
     pub devices: Vec<DeviceFigures>,
+    /// How much of all devices' capacity is fit for work.
+    pub system: SystemCapacity,
     /// Ops that wait to be sent to another device.
     pub relayed_now: usize,
     /// Ops for which the router chose among devices.

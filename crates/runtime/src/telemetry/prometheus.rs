@@ -2,6 +2,8 @@
 
 use std::fmt::{Display, Write};
 
+use panoply_core::MemoryUse;
+
 use super::{DeviceFigures, Distribution, Snapshot};
 use crate::health::Circuit;
 use crate::lane::WorkerState;
@@ -41,7 +43,7 @@ const COUNTERS: [Family<u64>; 14] = [
     counter("panoply_health_transitions_total", "Changes of health.", |of| of.worker.health.transitions),
 ];
 
-const GAUGES: [Family<f64>; 11] = [
+const GAUGES: [Family<f64>; 17] = [
     gauge("panoply_queue_depth", "Ops that wait.", |of| of.worker.queued as f64),
     gauge("panoply_callers_waiting", "Ops whose callers wait for room.", |of| of.worker.waiting as f64),
     gauge("panoply_backlog_seconds", "Work that waits or runs, as predicted.", |of| of.backlog_ns as f64 / 1e9),
@@ -55,6 +57,24 @@ const GAUGES: [Family<f64>; 11] = [
     }),
     gauge("panoply_device_power_watts", "Power drawn; NaN where it is not known.", |of| {
         of.worker.health.vitals.power_watts.map_or(f64::NAN, f64::from)
+    }),
+    gauge("panoply_device_utilisation_percent", "The share of time in use; NaN where it is not known.", |of| {
+        of.worker.health.vitals.utilisation_percent.map_or(f64::NAN, f64::from)
+    }),
+    gauge("panoply_device_throttled", "1 while the device slows itself down; NaN where it is not known.", |of| {
+        of.worker.health.vitals.throttled.map_or(f64::NAN, flag)
+    }),
+    gauge("panoply_device_memory_total_bytes", "The device's memory; NaN where it is not known.", |of| {
+        memory(of, |memory| memory.total_bytes() as f64)
+    }),
+    gauge("panoply_device_memory_available_bytes", "Memory that is free; NaN where it is not known.", |of| {
+        memory(of, |memory| memory.available_bytes() as f64)
+    }),
+    gauge("panoply_device_memory_used_bytes", "Memory in use; NaN where it is not known.", |of| {
+        memory(of, |memory| memory.used_bytes() as f64)
+    }),
+    gauge("panoply_device_memory_used_percent", "The share of memory in use; NaN where it is not known.", |of| {
+        memory(of, |memory| memory.used_percent().into())
     }),
     gauge("panoply_pool_lent_bytes", "Bytes lent out by the pools.", |of| of.memory.lent_bytes as f64),
     gauge("panoply_pool_cached_bytes", "Bytes kept for reuse.", |of| of.memory.cached_bytes as f64),
@@ -89,6 +109,17 @@ pub(super) fn text(snapshot: &Snapshot) -> String {
     ];
     for (name, kind, help, value) in whole {
         head(&mut out, name, kind, help);
+        line(&mut out, format_args!("{name} {value}"));
+    }
+    let system = &snapshot.system;
+    let gauges = [
+        ("panoply_system_capacity", "The share of the devices' capacity that is fit for work.", system.share().into()),
+        ("panoply_system_capacity_min", "The share below which the runtime is degraded.", system.minimum.into()),
+        ("panoply_system_degraded", "1 while the runtime is degraded.", flag(system.is_degraded())),
+    ];
+    for (name, help, value) in gauges {
+        head(&mut out, name, "gauge", help);
+        let value: f64 = value;
         line(&mut out, format_args!("{name} {value}"));
     }
     out
@@ -136,6 +167,10 @@ const fn counter(name: &'static str, help: &'static str, read: fn(&DeviceFigures
 
 const fn gauge(name: &'static str, help: &'static str, read: fn(&DeviceFigures) -> f64) -> Family<f64> {
     Family { name, help, kind: "gauge", read }
+}
+
+fn memory(of: &DeviceFigures, read: fn(&MemoryUse) -> f64) -> f64 {
+    of.worker.health.vitals.memory.as_ref().map_or(f64::NAN, read)
 }
 
 fn flag(value: bool) -> f64 {

@@ -10,8 +10,8 @@ use panoply_core::op::compute::{ComputeOp, Search, Transfer};
 use panoply_core::op::graph::GraphOp;
 use panoply_core::{
     Absence, Api, Backend, Bytes, DType, Describe, DeviceBuffer, DeviceId, DeviceInfo, DeviceKind, Engine, Error,
-    FinishedOp, FirstGuess, Health, Item, Location, MemoryStats, Object, ObjectTable, Op, OpenOptions, Operation, Part,
-    PartMut, PartRef, Result, Shape, Support, Tensor, Value,
+    FinishedOp, FirstGuess, Health, Item, Location, MemoryStats, MemoryUse, Object, ObjectTable, Op, OpenOptions,
+    Operation, Part, PartMut, PartRef, Result, Shape, Support, Tensor, Value,
 };
 
 pub const LIAR: Api = Api::new("liar");
@@ -361,6 +361,7 @@ impl Engine for Mouth {
     fn health(&mut self) -> Health {
         let odd = *self.tongue.odd.lock().unwrap();
         let (temperature_celsius, power_watts, utilisation_percent) = (odd, odd, odd);
-        Health { temperature_celsius, power_watts, utilisation_percent, memory_percent: odd, ..Health::default() }
+        let memory = odd.map(|odd| MemoryUse::new(odd as u64, u64::MAX - odd as u64));
+        Health { temperature_celsius, power_watts, utilisation_percent, memory, ..Health::default() }
     }
 }

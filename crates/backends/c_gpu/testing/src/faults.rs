@@ -203,10 +203,32 @@ pub fn engines_of_one_thread_do_not_mix(backend: &dyn GpuBackend, info: &DeviceI
         let product = wait(engine).pop().unwrap().result.unwrap().into_tensor().unwrap();
         assert_eq!(floats(engine, Transfer::to_host(&product).into_op().unwrap()), [4.0; 1000]);
     }
-    assert!(first.health().memory_percent.is_some());
+    assert!(first.health().memory.is_some());
     drop(second);
-    assert!(first.health().memory_percent.is_some());
+    assert!(first.health().memory.is_some());
     assert_works(&mut first);
+}
+
+/// An allocation shows in the figures of the device's memory, which are asked anew each time.
+pub fn an_allocation_moves_the_memory_in_use(backend: &dyn GpuBackend, info: &DeviceInfo) {
+    const BYTES: usize = 64 << 20;
+    /// Other tests allocate and free at the same time.
+    const ATTEMPTS_MAX: usize = 20;
+    let mut engine = open(backend, info);
+    let values = Tensor::zeros(DType::U8, [BYTES]).unwrap();
+    let mut kept = Vec::new();
+    for _ in 0..ATTEMPTS_MAX {
+        let before = engine.health().memory.unwrap();
+        kept.push(resident(&mut engine, &values));
+        let after = engine.health().memory.unwrap();
+        assert!(after.available_bytes() <= after.total_bytes());
+        let rise = after.used_bytes() as i64 - before.used_bytes() as i64;
+        if rise >= BYTES as i64 / 2 {
+            assert_eq!(after.total_bytes(), before.total_bytes());
+            return println!("{}: {before:?}, then {after:?}", info.id);
+        }
+    }
+    panic!("{}: {BYTES} bytes more did not show in the memory in use", info.id);
 }
 
 /// The last tensor of an op's result, on the host.

@@ -28,6 +28,7 @@ macro_rules! portable_fault_tests {
             constants_share_a_kernel,
             sizes_beyond_a_kernel_are_refused,
             kernels_are_compiled_ahead,
+            an_allocation_moves_the_memory_in_use,
         }
 
         #[test]

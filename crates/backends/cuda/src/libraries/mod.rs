@@ -6,16 +6,15 @@ use std::cell::{Cell, OnceCell};
 use cudarc::driver::sys;
 use panoply_c_gpu::library::Sensors;
 use panoply_core::{DeviceId, DeviceInfo, Error, Health, PciAddress};
+use panoply_sensors::{Nvml, nvml};
 
 mod cublas;
 mod cudnn;
 mod cufft;
-mod nvml;
 
 use cublas::Cublas;
 use cudnn::Cudnn;
 use cufft::Cufft;
-use nvml::Nvml;
 
 /// Handles to the libraries. They are made on the engine's thread, with the device's context
 /// current.
@@ -67,8 +66,11 @@ impl Libraries {
 impl Sensors for Libraries {
     fn health(&self) -> Health {
         let missing = || "the device has no PCI address".to_owned();
-        let nvml = self.nvml.get_or_init(|| Nvml::open(self.pci_address.ok_or_else(missing)?));
-        let Ok(nvml) = nvml else { return Health::default() };
+        let nvml = self.nvml.get_or_init(|| Nvml::open(&nvml::NAMES, self.pci_address.ok_or_else(missing)?));
+        let nvml = match nvml {
+            Ok(nvml) => nvml,
+            Err(reason) => return Health { sensors_absent: Some(reason.clone()), ..Health::default() },
+        };
         let mut health = nvml.health();
         // Memory errors from before the first question are not this engine's.
         if let Some(errors) = nvml.uncorrected_errors() {

@@ -59,7 +59,7 @@ pub(crate) struct Libraries {
     rocblas: OnceCell<Result<RocBlas, String>>,
     hipfft: OnceCell<Result<HipFft, String>>,
     miopen: OnceCell<Result<MiOpen, String>>,
-    monitor: OnceCell<Option<Monitor>>,
+    monitor: OnceCell<Result<Monitor, String>>,
     pci_address: Option<PciAddress>,
     uncorrected_errors: Cell<u64>,
     asked: Cell<bool>,
@@ -126,9 +126,11 @@ enum Monitor {
 
 impl Monitor {
     /// Opens AMD SMI, or ROCm SMI if AMD SMI is not installed or does not know the GPU.
-    fn open(names: &Names, address: PciAddress) -> Option<Monitor> {
-        let newer = AmdSmi::open(&names.sensors, address).map(Monitor::AmdSmi);
-        newer.or_else(|_| RocmSmi::open(&names.older_sensors, address).map(Monitor::RocmSmi)).ok()
+    fn open(names: &Names, address: PciAddress) -> Result<Monitor, String> {
+        AmdSmi::open(&names.sensors, address).map(Monitor::AmdSmi).or_else(|newer| {
+            let older = RocmSmi::open(&names.older_sensors, address).map(Monitor::RocmSmi);
+            older.map_err(|older| format!("AMD SMI: {newer}; ROCm SMI: {older}"))
+        })
     }
 
     fn health(&self) -> Health {
@@ -148,9 +150,16 @@ impl Monitor {
 
 impl Sensors for Libraries {
     fn health(&self) -> Health {
-        let monitor = self.monitor.get_or_init(|| Monitor::open(&self.names, self.pci_address?));
-        let Some(monitor) = monitor else { return Health::default() };
+        let missing = || "the device has no PCI address".to_owned();
+        let monitor = self.monitor.get_or_init(|| Monitor::open(&self.names, self.pci_address.ok_or_else(missing)?));
+        let monitor = match monitor {
+            Ok(monitor) => monitor,
+            Err(reason) => return Health { sensors_absent: Some(reason.clone()), ..Health::default() },
+        };
         let mut health = monitor.health();
+        if health.temperature_celsius.is_none() {
+            health.sensors_absent = Some("neither AMD SMI nor ROCm SMI reports a temperature of this GPU".to_owned());
+        }
         // Errors that were counted before the first query are not reported.
         if let Some(errors) = monitor.uncorrected_errors() {
             let before = self.uncorrected_errors.replace(errors);

@@ -158,3 +158,30 @@ pub fn views_in_the_middle_of_a_word_come_back_whole(backend: &dyn TestBackend) 
     let back = run(&mut *engine, Transfer::to_host(&negated)).unwrap().into_tensor().unwrap();
     assert!(back.to_vec::<u8>().unwrap().into_iter().eq((3_u8..22).map(u8::wrapping_neg)));
 }
+
+pub fn an_allocation_moves_the_memory_in_use(backend: &dyn TestBackend) {
+    const BYTES: usize = 64 << 20;
+    /// Other tests and programs allocate and free at the same time.
+    const ATTEMPTS_MAX: usize = 20;
+    let Some(device) = first_device(backend) else { return };
+    let mut engine = open(backend, &device);
+    let health = engine.health();
+    if health.temperature_celsius.is_none() {
+        assert!(health.sensors_absent.is_some(), "a missing sensor has a reason");
+    }
+    if health.memory.is_none() {
+        return eprintln!("skipped: the driver of {} has no memory budget", device.name);
+    }
+    let values = Tensor::zeros(DType::F32, [BYTES / 4]).unwrap();
+    let mut kept = Vec::new();
+    for _ in 0..ATTEMPTS_MAX {
+        let before = engine.health().memory.unwrap();
+        kept.push(run(&mut *engine, Transfer::to_device(&values, device.id)).unwrap());
+        let after = engine.health().memory.unwrap();
+        assert!(after.available_bytes() <= after.total_bytes(), "{after:?}");
+        if after.used_bytes() >= before.used_bytes() + BYTES as u64 / 2 {
+            return eprintln!("{}: {before:?}, then {after:?}", device.name);
+        }
+    }
+    panic!("{}: {BYTES} bytes more did not show in the memory in use", device.name);
+}

@@ -17,6 +17,7 @@ macro_rules! driver_tests {
                 one_bad_item_does_not_fail_its_neighbours,
                 many_batches_are_in_flight_and_land_in_order,
                 views_in_the_middle_of_a_word_come_back_whole,
+                an_allocation_moves_the_memory_in_use,
             }
             form {
                 tiles_as_hardware_runs_them,

@@ -129,7 +129,7 @@ mod tests {
         let script = Script::new().without("sign").without("compress");
         let backend = virtual_backend().unwrap().device(script);
         let runtime = Runtime::builder().only([]).backend(Arc::new(backend)).without_profile().build().unwrap();
-        let device = runtime.devices().next().unwrap().clone();
+        let device = runtime.devices().next().unwrap();
         let place = BenchDevice { runtime: Arc::new(runtime), device };
         let cases: [&dyn Case; 5] = [
             &VerifyCase { kind: Kind::Rsa2048, is_many: false },

@@ -184,6 +184,8 @@ pub struct DeviceInfo {
     /// Whether it computes on the processor's cores, as the CPU backend and software graphics APIs
     /// do. It then competes for the cores with other such devices.
     pub runs_on_cores: bool,
+    /// Whether it can be opened only once at a time: pools add no workers of their own to it.
+    pub is_exclusive: bool,
     /// Whether it is a virtual device of the test kit.
     pub is_virtual: bool,
     /// The capabilities of the device.
@@ -238,6 +240,7 @@ impl DeviceInfo {
             shares_host_memory: false,
             computes_in_submit: false,
             runs_on_cores: false,
+            is_exclusive: false,
             is_virtual: false,
             capabilities: Capabilities::default(),
         }

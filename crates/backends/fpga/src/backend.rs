@@ -153,6 +153,7 @@ impl FpgaBackend {
         // The driver builds packets in host memory, so tensors need not be moved before.
         info.shares_host_memory = true;
         info.runs_on_cores = self.api == SIMULATED;
+        info.is_exclusive = true;
         info.capabilities = Capabilities { domains: ops::domains(&identity), features: identity.features() };
         Ok(info)
     }

@@ -135,6 +135,7 @@ impl PjrtBackend {
             memory.and_then(|memory| memory.limit_bytes.map(|limit| limit.saturating_sub(memory.used_bytes)));
         info.driver_version = client.version.lines().next().map(str::to_owned);
         info.runs_on_cores = kind == DeviceKind::Cpu;
+        info.is_exclusive = kind == DeviceKind::Tpu;
         let (major, minor) = client.plugin.version();
         // XLA promises nothing about subnormal numbers: on processors it sets the flag that flushes
         // them.

@@ -129,15 +129,21 @@ impl Properties {
     }
 }
 
-/// The three queues of a device. Work on one stream runs in order; work on different streams
-/// overlaps.
+/// Maximum number of lanes: pairs of a compute and a download stream on which independent ops
+/// overlap. NVIDIA's driver gives a process eight queues to the device, and streams beyond that
+/// number wait for each other: three lanes and the upload stream take seven.
+pub const LANES_MAX: usize = 3;
+
+/// The queues of a device. Work on one stream runs in order; work on different streams overlaps.
+/// Each lane has its own compute stream and its own download stream; [`Driver::use_lane`] chooses
+/// the lane whose streams are meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
-    /// Host to device.
+    /// Host to device; one for all lanes.
     Upload,
-    /// Kernels and libraries.
+    /// Kernels and libraries, on the lane in use.
     Compute,
-    /// Device to host.
+    /// Device to host, on the lane in use.
     Download,
 }
 
@@ -227,6 +233,15 @@ pub trait Driver {
     /// current. If a thread has several devices, every call below requires its device to be
     /// current.
     fn make_current(&self) -> Result<()>;
+
+    /// Number of lanes, at most [`LANES_MAX`].
+    fn lanes(&self) -> usize {
+        1
+    }
+
+    /// From now on [`Stream::Compute`] and [`Stream::Download`] mean the streams of this lane, also
+    /// for captures and libraries. The first lane is in use at the beginning. Queues nothing.
+    fn use_lane(&self, _lane: usize) {}
 
     /// The compiler of the device's kernels, usable on any thread.
     fn compiler(&self) -> Arc<dyn Compiler>;

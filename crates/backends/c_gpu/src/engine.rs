@@ -1,4 +1,9 @@
 //! The engine: queues each item on the device and returns it when the device has passed it.
+//!
+//! Items that are in flight together are independent, since the inputs of each are complete. So
+//! each goes to the lane with the least work, preferably to the lane that made its newest input: a
+//! caller's chain of ops stays on one lane, and the chains of several callers overlap. Items of one
+//! lane come back in the order of submission; a later item of another lane may overtake them.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,13 +12,14 @@ use std::time::{Duration, Instant};
 
 use panoply_core::error::panic_message;
 use panoply_core::{
-    DeviceInfo, Engine, Error, FinishedOp, Health, HostBufferMut, Item, Location, MemoryStats, MemoryUse, Op, Result,
-    Tensor, Value,
+    Buffer, DeviceInfo, Engine, Error, FinishedOp, Health, HostBufferMut, Item, Location, MemoryStats, MemoryUse, Op,
+    Result, Tensor, Value,
 };
 use panoply_kernels::warm::GrowingSet;
 
 use crate::context::{Context, Mode, OpResources};
-use crate::driver::{Event, Stream};
+use crate::driver::{Event, LANES_MAX, Stream};
+use crate::memory::lane_of;
 use crate::ops;
 use crate::staging::SMALL_BYTES_MAX;
 
@@ -23,27 +29,54 @@ const EAGER_MAX: Duration = Duration::from_millis(2);
 /// The pause between polls after that.
 const PAUSE: Duration = Duration::from_micros(20);
 
+/// Longest wait of a poll while a lane is idle: an op that another caller has just sent could run
+/// there, and the worker takes it between two polls.
+const IDLE_LANE_WAIT_MAX: Duration = Duration::from_micros(4);
+
 /// One opened device.
 pub struct GpuEngine {
     info: DeviceInfo,
     context: Context,
     warm: Arc<GrowingSet>,
-    /// Items on the device, in the order in which it passes them.
-    flights: VecDeque<Flight>,
-    /// Items that only copy to the host, in order. They wait for no kernel, and may finish before
-    /// items that do.
-    downloads: VecDeque<Flight>,
+    /// The items of each lane.
+    lines: [Line; LANES_MAX],
+    /// Number of items so far.
+    started: u64,
+    /// Items that the device has passed, before they are returned.
+    landing: Vec<(usize, Flight)>,
     /// The events that a group of items shares, after the device has passed them, and the time
     /// between them. The driver is asked once for the whole group.
     passed: Option<(Marks, Option<Duration>)>,
+    /// The last events that the device was found to have passed.
+    seen: Option<Marks>,
     /// Time of the last submission.
     submitted: Option<Instant>,
     lost: Option<Error>,
 }
 
+/// The items of one lane.
+#[derive(Default)]
+struct Line {
+    /// Items on the device, in the order in which it passes them.
+    flights: VecDeque<Flight>,
+    /// Items that only copy to the host, in order. They wait for no kernel, and may finish before
+    /// items that do.
+    downloads: VecDeque<Flight>,
+}
+
+impl Line {
+    fn len(&self) -> usize {
+        self.flights.len() + self.downloads.len()
+    }
+}
+
 /// An item on the device.
 struct Flight {
     item: Item,
+    /// Its position in the order of submission.
+    order: u64,
+    /// The number of its work on its lane; `None` if it has no kernels there.
+    work: Option<u64>,
     result: Result<Value>,
     marks: Option<Marks>,
     /// Whether a later item still uses its events: in a group that shares them, only the last item
@@ -57,6 +90,8 @@ struct Flight {
 struct Attempt<T> {
     result: Result<T>,
     marks: Marks,
+    /// See [`Flight::work`].
+    work: Option<u64>,
     queued: OpResources,
 }
 
@@ -69,8 +104,18 @@ struct Marks {
 impl GpuEngine {
     /// An engine over a context.
     pub(crate) fn new(info: DeviceInfo, context: Context, warm: Arc<GrowingSet>) -> GpuEngine {
-        let (flights, downloads) = (VecDeque::new(), VecDeque::new());
-        GpuEngine { info, context, warm, flights, downloads, passed: None, submitted: None, lost: None }
+        GpuEngine {
+            info,
+            context,
+            warm,
+            lines: Default::default(),
+            started: 0,
+            landing: Vec::new(),
+            passed: None,
+            seen: None,
+            submitted: None,
+            lost: None,
+        }
     }
 
     /// The ops' context, for tests that inspect it.
@@ -95,38 +140,78 @@ impl GpuEngine {
         self.context.rehearse(mode, |context| ops::together::rehearse(op, context));
     }
 
-    /// Queues one item.
+    /// The lane for an op.
+    fn choose_lane(&self, op: &Op) -> usize {
+        let lines = self.lines();
+        let [_, _, ..] = lines else { return 0 };
+        let mut newest = 0;
+        op.for_each_tensor(&mut |tensor| {
+            if let Buffer::Device(buffer) = tensor.buffer()
+                && buffer.device() == self.info.id
+            {
+                newest = newest.max(buffer.token());
+            }
+        });
+        let home = lane_of(newest).min(lines.len() - 1);
+        let least = lines.iter().map(Line::len).min().unwrap_or(0);
+        if lines[home].len() == least {
+            return home;
+        }
+        lines.iter().position(|line| line.len() == least).unwrap_or(home)
+    }
+
+    /// Queues one item on the lane that suits it.
     fn start(&mut self, item: Item) {
+        let lane = self.choose_lane(&item.op);
+        self.start_on(lane, item);
+    }
+
+    /// Queues one item.
+    fn start_on(&mut self, lane: usize, item: Item) {
         let first = ops::first_stream(&item.op, &self.context);
-        match self.attempt(first, |context| ops::run(&item.op, context)) {
-            Err(error) => self.refuse(item, &error),
-            Ok(Attempt { result, marks, queued }) => {
+        match self.attempt(lane, first, |context| ops::run(&item.op, context)) {
+            Err(error) => self.refuse(lane, item, &error),
+            Ok(Attempt { result, marks, work, queued }) => {
                 if result.is_ok() {
                     self.warm.insert(&item.op);
                 }
-                let line = if first == Stream::Download { &mut self.downloads } else { &mut self.flights };
-                let marks = Some(marks);
-                line.push_back(Flight { item, result, marks, keeps_marks: false, queued, batch_size: 1 });
+                let order = self.next_order();
+                let (marks, keeps_marks) = (Some(marks), false);
+                let flight = Flight { item, order, work, result, marks, keeps_marks, queued, batch_size: 1 };
+                let Line { flights, downloads } = &mut self.lines[lane];
+                if first == Stream::Download { downloads } else { flights }.push_back(flight);
             }
         }
+    }
+
+    /// The lines of the device's lanes.
+    fn lines(&self) -> &[Line] {
+        &self.lines[..self.context.lane_count()]
+    }
+
+    fn next_order(&mut self) -> u64 {
+        self.started += 1;
+        self.started
     }
 
     /// Queues items as one launch. If that fails, queues each separately, so that no item fails
     /// because of its neighbours.
     fn start_together(&mut self, items: Vec<Item>) {
-        match self.attempt(Stream::Compute, |context| ops::together::run(&items, context)) {
-            Err(error) => items.into_iter().for_each(|item| self.refuse(item, &error)),
-            Ok(Attempt { result: Ok(values), marks, queued }) if values.len() == items.len() => {
-                self.take_off(items, values, marks, queued);
+        let Some(first) = items.first() else { return };
+        let lane = self.choose_lane(&first.op);
+        match self.attempt(lane, Stream::Compute, |context| ops::together::run(&items, context)) {
+            Err(error) => items.into_iter().for_each(|item| self.refuse(lane, item, &error)),
+            Ok(Attempt { result: Ok(values), marks, work, queued }) if values.len() == items.len() => {
+                self.take_off(lane, items, values, (marks, work), queued);
             }
             Ok(Attempt { marks, queued, .. }) => {
                 self.context.give_back(marks.start);
                 self.context.give_back(marks.stop);
-                let first = self.flights.len();
-                items.into_iter().for_each(|item| self.start(item));
-                // The work queued together before the failure precedes the first of the items, and
-                // is complete when that one has landed.
-                if let Some(flight) = self.flights.get_mut(first) {
+                let first = self.lines[lane].flights.len();
+                items.into_iter().for_each(|item| self.start_on(lane, item));
+                // The work queued together before the failure precedes the first of the items on
+                // their lane, and is complete when that one has landed.
+                if let Some(flight) = self.lines[lane].flights.get_mut(first) {
                     flight.queued.absorb(queued);
                 }
             }
@@ -135,15 +220,25 @@ impl GpuEngine {
 
     /// Adds items that were queued as one. They share their events, and the last item holds the
     /// resources.
-    fn take_off(&mut self, items: Vec<Item>, values: Vec<Value>, marks: Marks, mut queued: OpResources) {
+    fn take_off(
+        &mut self,
+        lane: usize,
+        items: Vec<Item>,
+        values: Vec<Value>,
+        (marks, work): (Marks, Option<u64>),
+        mut queued: OpResources,
+    ) {
         if let Some(first) = items.first() {
             self.warm.insert(&first.op);
         }
         let count = items.len();
         for (index, (item, value)) in items.into_iter().zip(values).enumerate() {
             let is_last = index + 1 == count;
-            self.flights.push_back(Flight {
+            let order = self.next_order();
+            self.lines[lane].flights.push_back(Flight {
                 item,
+                order,
+                work: work.filter(|_| is_last),
                 result: Ok(value),
                 marks: Some(marks),
                 keeps_marks: !is_last,
@@ -153,13 +248,19 @@ impl GpuEngine {
         }
     }
 
-    /// Lets `run` queue its work, which begins on the stream `first`, between two events. Fails if
-    /// nothing can be queued at all.
-    fn attempt<T>(&mut self, first: Stream, run: impl FnOnce(&mut Context) -> Result<T>) -> Result<Attempt<T>> {
+    /// Lets `run` queue its work, which begins on the stream `first` of a lane, between two events.
+    /// Fails if nothing can be queued at all.
+    fn attempt<T>(
+        &mut self,
+        lane: usize,
+        first: Stream,
+        run: impl FnOnce(&mut Context) -> Result<T>,
+    ) -> Result<Attempt<T>> {
         if let Some(error) = self.lost.clone() {
             return Err(error);
         }
-        let marks = self.mark_start(first).inspect_err(|error| self.notice_loss(error))?;
+        let entered = self.context.enter_lane(lane).and_then(|()| self.mark_start(first));
+        let marks = entered.inspect_err(|error| self.notice_loss(error))?;
         let first_token = self.context.memory.next_token();
         let ran = catch_unwind(AssertUnwindSafe(|| run(&mut self.context)));
         let ran = ran.unwrap_or_else(|panic| {
@@ -172,18 +273,22 @@ impl GpuEngine {
         // Also after a failure: work queued before it still uses the scratch memory, and outputs
         // that no caller will see.
         let stream = if queued.downloads { Stream::Download } else { Stream::Compute };
-        let result = self.context.driver.record(marks.stop, stream).and(wiped).and(ran);
+        let behind = if queued.is_behind_all { self.context.follow_all_on(stream) } else { Ok(()) };
+        let result = self.context.driver.record(marks.stop, stream).and(behind).and(wiped).and(ran);
+        let work = (first == Stream::Compute).then(|| self.context.number_work());
         if let Err(error) = &result {
             queued.held.extend(self.context.memory.tensors_since(first_token));
             self.notice_loss(error);
         }
-        Ok(Attempt { result, marks, queued })
+        Ok(Attempt { result, marks, work, queued })
     }
 
     /// Answers an item that cannot be queued.
-    fn refuse(&mut self, item: Item, error: &Error) {
-        let (result, queued) = (Err(error.clone()), OpResources::default());
-        self.flights.push_back(Flight { item, result, marks: None, keeps_marks: false, queued, batch_size: 1 });
+    fn refuse(&mut self, lane: usize, item: Item, error: &Error) {
+        let (result, queued, order) = (Err(error.clone()), OpResources::default(), self.next_order());
+        let (marks, keeps_marks, work) = (None, false, None);
+        let flight = Flight { item, order, work, result, marks, keeps_marks, queued, batch_size: 1 };
+        self.lines[lane].flights.push_back(flight);
     }
 
     /// Makes this engine's device current: a thread may own several engines, and driver calls apply
@@ -213,31 +318,45 @@ impl GpuEngine {
         self.lost = Some(error);
     }
 
-    /// Returns the items that the device has passed.
+    /// Returns the items that the device has passed, in the order of submission.
     fn collect(&mut self, finished: &mut Vec<FinishedOp>) {
-        let lines: [fn(&mut GpuEngine) -> &mut VecDeque<Flight>; 2] =
-            [|engine| &mut engine.downloads, |engine| &mut engine.flights];
-        for line in lines {
-            while let Some(flight) = line(self).front() {
-                let marks = flight.marks;
-                if !self.is_past(marks) {
-                    break;
-                }
-                if let Some(flight) = line(self).pop_front() {
-                    finished.push(self.land(flight));
+        let lines: [fn(&mut Line) -> &mut VecDeque<Flight>; 2] = [|line| &mut line.downloads, |line| &mut line.flights];
+        for lane in 0..self.context.lane_count() {
+            for line in lines {
+                while let Some(flight) = line(&mut self.lines[lane]).front() {
+                    let marks = flight.marks;
+                    if !self.is_past(marks) {
+                        break;
+                    }
+                    let flight = line(&mut self.lines[lane]).pop_front();
+                    self.landing.extend(flight.map(|flight| (lane, flight)));
                 }
             }
         }
+        // The events may be used again from here on.
+        self.seen = None;
+        let mut landing = std::mem::take(&mut self.landing);
+        landing.sort_unstable_by_key(|(_, flight)| flight.order);
+        for (lane, flight) in landing.drain(..) {
+            if let Some(work) = flight.work {
+                self.context.lane_finished(lane, work);
+            }
+            finished.push(self.land(flight));
+        }
+        self.landing = landing;
     }
 
     /// Whether the device has passed these events. True for a lost device, which is not waited for.
     fn is_past(&mut self, marks: Option<Marks>) -> bool {
         let (Some(marks), None) = (marks, &self.lost) else { return true };
-        if self.passed.is_some_and(|(passed, _)| passed == marks) {
+        if self.seen == Some(marks) {
             return true;
         }
         match self.context.driver.is_past(marks.stop) {
-            Ok(passed) => passed,
+            Ok(passed) => {
+                self.seen = passed.then_some(marks);
+                passed
+            }
             Err(error) => {
                 self.lose(lost(&self.info, error));
                 true
@@ -247,7 +366,7 @@ impl GpuEngine {
 
     /// Number of items that have not been returned.
     fn under_way(&self) -> usize {
-        self.flights.len() + self.downloads.len()
+        self.lines.iter().map(Line::len).sum()
     }
 
     /// The time between two events that the device has passed. The events are released unless a
@@ -264,7 +383,7 @@ impl GpuEngine {
     }
 
     fn land(&mut self, flight: Flight) -> FinishedOp {
-        let Flight { item, result, marks, keeps_marks, mut queued, batch_size } = flight;
+        let Flight { item, result, marks, keeps_marks, mut queued, batch_size, .. } = flight;
         if let Some(error) = &self.lost {
             return FinishedOp::alone(item, Err(error.clone()));
         }
@@ -325,6 +444,8 @@ impl Engine for GpuEngine {
         if finished.len() > before || self.under_way() == 0 || wait_max.is_zero() {
             return self.under_way();
         }
+        let has_idle_lane = self.context.lane_count() > 1 && self.lines().iter().any(|line| line.len() == 0);
+        let wait_max = if has_idle_lane { wait_max.min(IDLE_LANE_WAIT_MAX) } else { wait_max };
         let begin = Instant::now();
         while finished.len() == before && begin.elapsed() < wait_max {
             if self.submitted.is_some_and(|at| at.elapsed() > EAGER_MAX) {
@@ -371,5 +492,79 @@ impl Drop for GpuEngine {
     fn drop(&mut self) {
         // The engine's resources are released on its own device.
         self.make_current();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use panoply_core::op::compute::{Map, Transfer};
+    use panoply_core::{Backend, OpenOptions, Operation};
+
+    use super::*;
+    use crate::{EmulatedBackend, GpuBackend};
+
+    fn with_engine(test: impl FnOnce(&mut GpuEngine)) {
+        let backend = match EmulatedBackend::new() {
+            Ok(backend) => backend.shuffled_streams(7),
+            Err(absence) => return println!("skipped: {absence}"),
+        };
+        let info = backend.discover().unwrap().remove(0);
+        test(&mut backend.open_engine(&info, &OpenOptions::default()).unwrap());
+    }
+
+    /// Maps of different sizes, which are not joined.
+    fn map(token: u64, x: &Tensor) -> Item {
+        Item { token, op: Map::add(x, x).into_op().unwrap() }
+    }
+
+    fn ones(len: usize) -> Tensor {
+        Tensor::from_vec(vec![1.0_f32; len], [len]).unwrap()
+    }
+
+    /// Ops in flight on each lane.
+    fn lengths(engine: &GpuEngine) -> [usize; LANES_MAX] {
+        std::array::from_fn(|lane| engine.lines[lane].len())
+    }
+
+    fn wait(engine: &mut GpuEngine) -> Vec<FinishedOp> {
+        let mut finished = Vec::new();
+        while engine.poll(&mut finished, Duration::from_millis(1)) > 0 {}
+        finished
+    }
+
+    #[test]
+    fn independent_ops_spread_over_the_lanes() {
+        with_engine(|engine| {
+            engine.submit(&mut (0..7).map(|token| map(token, &ones(token as usize + 1))).collect());
+            assert_eq!(lengths(engine), [3, 2, 2]);
+            let mut tokens: Vec<u64> = wait(engine).iter().map(|done| done.token).collect();
+            tokens.sort_unstable();
+            assert_eq!(tokens, [0, 1, 2, 3, 4, 5, 6]);
+            assert_eq!(lengths(engine), [0; LANES_MAX]);
+        });
+    }
+
+    #[test]
+    fn a_chain_stays_on_the_lane_of_its_input() {
+        with_engine(|engine| {
+            engine.submit(&mut vec![map(0, &ones(1)), map(1, &ones(2))]);
+            let mut done = wait(engine);
+            done.sort_unstable_by_key(|done| done.token);
+            // Made on the second lane.
+            let mut x = done.remove(1).result.unwrap().into_tensor().unwrap();
+            for _ in 0..3 {
+                engine.submit(&mut vec![map(2, &x)]);
+                assert_eq!(lengths(engine), [0, 1, 0]);
+                x = wait(engine).remove(0).result.unwrap().into_tensor().unwrap();
+            }
+            // Its own lane is busy, so an op of another caller takes another lane.
+            engine.submit(&mut vec![map(3, &x), map(4, &ones(3))]);
+            assert_eq!(lengths(engine), [1, 1, 0]);
+            wait(engine);
+            engine.submit(&mut vec![Item { token: 5, op: Transfer::to_host(&x).into_op().unwrap() }]);
+            assert_eq!(lengths(engine), [0, 1, 0]);
+            let host = wait(engine).remove(0).result.unwrap().into_tensor().unwrap();
+            assert_eq!(host.to_vec::<f32>().unwrap(), [16.0; 2]);
+        });
     }
 }

@@ -14,12 +14,18 @@ use panoply_core::lease::{Home, Lease};
 use panoply_core::pool::{BlockSource, Pool, PooledBlock};
 use panoply_core::{DeviceBuffer, DeviceId, Error, MemoryStats, Result};
 
-use crate::driver::{Address, Driver};
+use crate::driver::{Address, Driver, LANES_MAX};
 use crate::peers::Peer;
 
 /// The next allocation token. Tokens are unique in this process, so that a handle of a dropped
-/// engine is never mistaken for another.
-static NEXT_TOKEN: AtomicU64 = AtomicU64::new(1);
+/// engine is never mistaken for another. Modulo [`LANES_MAX`], a token is the lane of the op that
+/// made the tensor.
+static NEXT_TOKEN: AtomicU64 = AtomicU64::new(LANES_MAX as u64);
+
+/// The lane of the op that made a tensor.
+pub(crate) fn lane_of(token: u64) -> usize {
+    (token % LANES_MAX as u64) as usize
+}
 
 /// A block lent to the engine itself.
 pub(crate) type LeasedBlock = Lease<PooledBlock<DeviceBlock>>;
@@ -33,6 +39,8 @@ pub(crate) struct DeviceMemory {
     pool: Pool<DeviceSource>,
     home: Home<DeviceAllocation>,
     tensors: HashMap<u64, LeasedBlock>,
+    /// The lane of the current op.
+    pub(crate) lane: usize,
     /// The view of this memory for other engines, if there are any.
     peer: Option<Arc<Peer>>,
 }
@@ -46,14 +54,14 @@ impl DeviceMemory {
         peer: Option<Arc<Peer>>,
     ) -> DeviceMemory {
         let pool = Pool::new(DeviceSource { driver, device }, cached_bytes_max);
-        DeviceMemory { device, pool, home: Home::new(), tensors: HashMap::new(), peer }
+        DeviceMemory { device, pool, home: Home::new(), tensors: HashMap::new(), lane: 0, peer }
     }
 
     /// Memory for a tensor: its handle and its address.
     pub(crate) fn tensor(&mut self, bytes: usize) -> Result<(DeviceBuffer, Address)> {
         let block = self.scratch(bytes)?;
         let address = block.block.0;
-        let token = NEXT_TOKEN.fetch_add(1, Ordering::Relaxed);
+        let token = NEXT_TOKEN.fetch_add(LANES_MAX as u64, Ordering::Relaxed) + self.lane as u64;
         self.tensors.insert(token, block);
         if let Some(peer) = &self.peer {
             peer.insert(token, address);

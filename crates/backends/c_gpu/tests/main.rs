@@ -8,6 +8,7 @@ mod gelu;
 mod graphs;
 mod kernel;
 mod layouts;
+mod overlap;
 mod peers;
 mod resident;
 mod store;

@@ -1,10 +1,11 @@
 //! The real driver, loaded at run time. Every call's result is checked and becomes a typed error.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_int, c_uint, c_void};
 use std::path::Path;
 use std::ptr::NonNull;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use panoply_c_gpu::arguments::Arguments;
 use panoply_c_gpu::compile::Compiler;
 use panoply_c_gpu::devices::cache_feature;
 use panoply_c_gpu::driver::{
-    Address, CapturedGraph, Captures, ContextHandle, Driver, Event, Function, Launch, Properties, Stream,
+    Address, CapturedGraph, Captures, ContextHandle, Driver, Event, Function, LANES_MAX, Launch, Properties, Stream,
 };
 use panoply_c_gpu::library::{Convolutions, Products, Sensors, Transforms};
 use panoply_c_gpu::loading;
@@ -23,7 +24,7 @@ use panoply_placement::{SYSTEM, locate};
 
 use crate::backend::unavailable;
 use crate::compiler::Nvrtc;
-use crate::libraries::Libraries;
+use crate::libraries::{CurrentStream, Libraries};
 use crate::quirks;
 
 /// The driver's library, by the name that its installers use.
@@ -187,7 +188,12 @@ pub(crate) struct CudaDriver {
     device: DeviceId,
     properties: Properties,
     context: Arc<OwnedContext>,
-    streams: [sys::CUstream; 3],
+    upload: sys::CUstream,
+    /// The compute stream and the download stream of each lane.
+    lanes: [[sys::CUstream; 2]; LANES_MAX],
+    lane: Cell<usize>,
+    /// The compute stream of the lane in use, for libraries.
+    current: CurrentStream,
     compiler: Arc<Nvrtc>,
     /// The module of each function.
     modules: RefCell<HashMap<NonNull<c_void>, sys::CUmodule>>,
@@ -215,20 +221,29 @@ impl CudaDriver {
             device: info.id,
             properties,
             context,
-            streams: [std::ptr::null_mut(); 3],
+            upload: std::ptr::null_mut(),
+            lanes: [[std::ptr::null_mut(); 2]; LANES_MAX],
+            lane: Cell::new(0),
+            current: Rc::new(Cell::new(std::ptr::null_mut())),
             compiler: Arc::new(Nvrtc::new(info.driver_version.clone().unwrap_or_default(), capability)),
             modules: RefCell::default(),
             libraries: None,
         };
-        for stream in &mut driver.streams {
+        for stream in std::iter::once(&mut driver.upload).chain(driver.lanes.as_flattened_mut()) {
             *stream = result::stream::create(result::stream::StreamKind::NonBlocking).map_err(failed)?;
         }
-        driver.libraries = Some(Libraries::new(info, driver.raw(Stream::Compute)));
+        driver.use_lane(0);
+        driver.libraries = Some(Libraries::new(info, Rc::clone(&driver.current)));
         Ok(driver)
     }
 
     fn raw(&self, stream: Stream) -> sys::CUstream {
-        self.streams[stream as usize]
+        let [compute, download] = self.lanes[self.lane.get()];
+        match stream {
+            Stream::Upload => self.upload,
+            Stream::Compute => compute,
+            Stream::Download => download,
+        }
     }
 
     fn check(&self, result: Result<(), DriverError>) -> Result<()> {
@@ -296,6 +311,15 @@ impl Driver for CudaDriver {
         }
         // SAFETY: the context exists as long as the driver.
         self.check(unsafe { result::ctx::set_current(self.context.0) })
+    }
+
+    fn lanes(&self) -> usize {
+        LANES_MAX
+    }
+
+    fn use_lane(&self, lane: usize) {
+        self.lane.set(lane);
+        self.current.set(self.lanes[lane][0]);
     }
 
     fn context_handle(&self) -> ContextHandle {

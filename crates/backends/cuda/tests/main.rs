@@ -2,6 +2,7 @@
 
 mod chaos;
 mod conformance;
+mod overlap;
 mod peers;
 mod resident;
 mod vectors;

@@ -3,7 +3,7 @@
 //! HIP has one context for each GPU of a process, so an engine's objects must be released one by
 //! one: streams, events and kernels with the driver, memory when its last reader is gone.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::ffi::{CString, c_int, c_void};
 use std::ptr::{NonNull, null_mut};
@@ -13,7 +13,7 @@ use std::time::Duration;
 use panoply_c_gpu::arguments::Arguments;
 use panoply_c_gpu::compile::Compiler;
 use panoply_c_gpu::driver::{
-    Address, CapturedGraph, Captures, ContextHandle, Driver, Event, Function, Launch, Properties, Stream,
+    Address, CapturedGraph, Captures, ContextHandle, Driver, Event, Function, LANES_MAX, Launch, Properties, Stream,
 };
 use panoply_c_gpu::library::{Convolutions, Products, Sensors, Transforms};
 use panoply_core::{DeviceId, DeviceInfo, Error, Result};
@@ -65,12 +65,16 @@ pub(crate) struct HipDriver {
     properties: Properties,
     runtime: Arc<Runtime>,
     memory: Arc<DeviceMemory>,
-    streams: [Handle; 3],
+    upload: Handle,
+    /// The compute stream and the download stream of each lane.
+    lanes: [[Handle; 2]; LANES_MAX],
+    lane: Cell<usize>,
     events: RefCell<Vec<Handle>>,
     compiler: Arc<Hiprtc>,
     /// The module of each function.
     modules: RefCell<HashMap<NonNull<c_void>, Handle>>,
-    libraries: Option<Libraries>,
+    /// Of each lane, because some libraries' handles have memory for the work of one stream.
+    libraries: Vec<Libraries>,
 }
 
 impl HipDriver {
@@ -95,21 +99,33 @@ impl HipDriver {
             index,
             properties,
             memory: Arc::new(memory),
-            streams: [null_mut(); 3],
+            upload: null_mut(),
+            lanes: [[null_mut(); 2]; LANES_MAX],
+            lane: Cell::new(0),
             events: RefCell::default(),
             compiler: Arc::new(compiler),
             modules: RefCell::default(),
-            libraries: None,
+            libraries: Vec::new(),
             runtime,
         };
-        for place in 0..driver.streams.len() {
-            let flags = sys::STREAM_NON_BLOCKING;
-            // SAFETY: the call writes one handle.
-            let made = |stream| unsafe { (driver.runtime.functions.hipStreamCreateWithFlags)(stream, flags) };
-            driver.streams[place] = driver.made(made).map_err(|error| unavailable(info.id, error.to_string()))?;
+        driver.upload = driver.make_stream()?;
+        for lane in 0..LANES_MAX {
+            driver.lanes[lane][0] = driver.make_stream()?;
+            driver.lanes[lane][1] = driver.make_stream()?;
+            driver.libraries.push(Libraries::new(info, names, driver.lanes[lane][0]));
         }
-        driver.libraries = Some(Libraries::new(info, names, driver.raw(Stream::Compute)));
         Ok(driver)
+    }
+
+    fn make_stream(&self) -> Result<Handle> {
+        // SAFETY: the call writes one handle.
+        let make = |stream| unsafe { (self.functions().hipStreamCreateWithFlags)(stream, sys::STREAM_NON_BLOCKING) };
+        self.made(make).map_err(|error| unavailable(self.device, error.to_string()))
+    }
+
+    /// The libraries of the lane in use.
+    fn libraries(&self) -> Option<&Libraries> {
+        self.libraries.get(self.lane.get())
     }
 
     fn functions(&self) -> &Functions {
@@ -117,7 +133,12 @@ impl HipDriver {
     }
 
     fn raw(&self, stream: Stream) -> Handle {
-        self.streams[stream as usize]
+        let [compute, download] = self.lanes[self.lane.get()];
+        match stream {
+            Stream::Upload => self.upload,
+            Stream::Compute => compute,
+            Stream::Download => download,
+        }
     }
 
     fn check(&self, status: Status) -> Result<()> {
@@ -163,6 +184,14 @@ impl Driver for HipDriver {
     fn make_current(&self) -> Result<()> {
         // SAFETY: the index was checked when the driver was opened.
         self.check(unsafe { (self.functions().hipSetDevice)(self.index) })
+    }
+
+    fn lanes(&self) -> usize {
+        LANES_MAX
+    }
+
+    fn use_lane(&self, lane: usize) {
+        self.lane.set(lane);
     }
 
     fn context_handle(&self) -> ContextHandle {
@@ -358,19 +387,19 @@ impl Driver for HipDriver {
     }
 
     fn products(&self) -> Option<&dyn Products> {
-        self.libraries.as_ref()?.products()
+        self.libraries()?.products()
     }
 
     fn convolutions(&self) -> Option<&dyn Convolutions> {
-        self.libraries.as_ref()?.miopen().map(|library| library as &dyn Convolutions)
+        self.libraries()?.miopen().map(|library| library as &dyn Convolutions)
     }
 
     fn transforms(&self) -> Option<&dyn Transforms> {
-        self.libraries.as_ref()?.hipfft().map(|library| library as &dyn Transforms)
+        self.libraries()?.hipfft().map(|library| library as &dyn Transforms)
     }
 
     fn sensors(&self) -> Option<&dyn Sensors> {
-        self.libraries.as_ref().map(|libraries| libraries as &dyn Sensors)
+        self.libraries.first().map(|libraries| libraries as &dyn Sensors)
     }
 
     fn captures(&self) -> Option<&dyn Captures> {
@@ -429,12 +458,15 @@ impl Drop for HipDriver {
     /// Waits for all queued work first. A lost device only returns errors, which are ignored.
     fn drop(&mut self) {
         let _ = self.make_current();
-        for stream in [Stream::Upload, Stream::Compute, Stream::Download] {
-            let _ = self.synchronize(stream);
+        let functions = &self.runtime.functions;
+        let streams = std::iter::once(self.upload).chain(self.lanes.into_iter().flatten());
+        let streams: Vec<Handle> = streams.filter(|stream| !stream.is_null()).collect();
+        for stream in &streams {
+            // SAFETY: this driver created the stream.
+            let _ = unsafe { (functions.hipStreamSynchronize)(*stream) };
         }
         // The libraries release their handles before their stream is destroyed.
-        self.libraries = None;
-        let functions = &self.runtime.functions;
+        self.libraries.clear();
         for module in self.modules.get_mut().drain().map(|(_, module)| module) {
             // SAFETY: this driver loaded the module, and no work in flight uses it.
             let _ = unsafe { (functions.hipModuleUnload)(module) };
@@ -443,7 +475,7 @@ impl Drop for HipDriver {
             // SAFETY: this driver created the event and destroys it once.
             let _ = unsafe { (functions.hipEventDestroy)(event) };
         }
-        for stream in self.streams.into_iter().filter(|stream| !stream.is_null()) {
+        for stream in streams {
             // SAFETY: as above.
             let _ = unsafe { (functions.hipStreamDestroy)(stream) };
         }

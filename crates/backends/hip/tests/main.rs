@@ -2,5 +2,6 @@
 
 mod chaos;
 mod conformance;
+mod overlap;
 mod resident;
 mod test_library;

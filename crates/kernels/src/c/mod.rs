@@ -155,12 +155,12 @@ units! {
     ED25519_SIGN = "ed25519_sign" on "messages.h", "sha2.h", "ed25519.h";
     /// Multiples for both.
     ED25519_TABLES = "ed25519_tables" on "messages.h", "sha2.h", "ed25519.h";
-    /// Signatures of ECDSA over P-256, verified.
-    P256 = "p256" on "messages.h", "sha2.h", "p256.h";
+    /// Signatures of ECDSA over P-256 and P-384, verified.
+    ECDSA = "ecdsa" on "messages.h", "sha2.h", "ecdsa.h";
     /// The same, made.
-    P256_SIGN = "p256_sign" on "messages.h", "sha2.h", "p256.h";
+    ECDSA_SIGN = "ecdsa_sign" on "messages.h", "sha2.h", "ecdsa.h";
     /// Multiples for both.
-    P256_TABLES = "p256_tables" on "messages.h", "sha2.h", "p256.h";
+    ECDSA_TABLES = "ecdsa_tables" on "messages.h", "sha2.h", "ecdsa.h";
     /// Signatures of RSA.
     RSA = "rsa" on "messages.h", "sha2.h";
     /// Streams of DEFLATE.

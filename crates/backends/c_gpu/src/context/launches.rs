@@ -1,4 +1,4 @@
-//! Kernels, fills and copies on the compute stream.
+//! Kernels, fills and copies on the compute stream of the current lane.
 
 use panoply_core::{Error, Result};
 use panoply_kernels::c::Kernel;
@@ -59,13 +59,14 @@ impl Context {
     /// `u32` counters that are zero when a kernel starts, and that it must leave at zero. With them
     /// the last of several blocks to finish detects that it is the last.
     pub(crate) fn counters(&mut self) -> Result<Address> {
-        if let Some(block) = &self.counters {
+        let lane = self.lane();
+        if let Some(block) = &self.counters[lane] {
             return Ok(block.block.0);
         }
         let block = self.memory.scratch(COUNTERS * 4)?;
         let address = block.block.0;
         self.lasting(|context| context.fill(address, 0, COUNTERS * 4))?;
-        self.counters = Some(block);
+        self.counters[lane] = Some(block);
         Ok(address)
     }
 

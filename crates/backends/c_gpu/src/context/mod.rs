@@ -1,9 +1,10 @@
-//! The context of an op while it is submitted. Everything is queued on the compute stream; nothing
-//! here waits for the device.
+//! The context of an op while it is submitted. Everything is queued on the compute stream of the
+//! op's lane; nothing here waits for the device.
 //!
 //! * `inputs` brings tensors to the device, or finds them there.
 //! * `outputs` allocates memory for results and scratch, and brings results to the host.
 //! * `launches` queues kernels, fills and copies.
+//! * `lanes` lets independent ops overlap, and orders those that share memory.
 //! * `recorded` has the specifics of queueing a graph: the error words of its kernels, and the
 //!   memory that its steps share. `replay` is one recording.
 //! * `states` keeps the ops' own state, by type: this module names no op.
@@ -20,13 +21,14 @@ use panoply_graph::ResidentPlan;
 
 use crate::compile::CompileQueue;
 use crate::complaint::{DeviceError, DeviceErrors};
-use crate::driver::{Address, Driver, Event, Function};
+use crate::driver::{Address, Driver, Event, Function, LANES_MAX};
 use crate::kernels::Kernels;
 use crate::memory::{DeviceMemory, LeasedBlock};
 use crate::peers::{Peer, Peers};
 use crate::staging::Staging;
 
 mod inputs;
+mod lanes;
 mod launches;
 mod outputs;
 mod recorded;
@@ -35,6 +37,7 @@ mod secrets;
 mod states;
 mod tables;
 
+use lanes::Lanes;
 pub use launches::COUNTERS;
 pub use outputs::Output;
 pub(crate) use outputs::{PlannedOutput, PlannedOutputs, PlannedPlace};
@@ -69,12 +72,15 @@ pub struct Context {
     workspaces: Option<Workspaces>,
     /// The error words of a recording, while one is made.
     words: Option<Words>,
-    /// Counters that are zero whenever no kernel runs.
-    counters: Option<LeasedBlock>,
+    /// Counters of each lane, which are zero whenever none of its kernels runs.
+    counters: [Option<LeasedBlock>; LANES_MAX],
+    lanes: Lanes,
     /// Unused events.
     events: Vec<Event>,
     /// The resources queued by the current op so far.
     queued: OpResources,
+    /// Pinned memory that lasting work of rehearsals reads, held until the next op has finished.
+    rehearsed: Vec<HostBufferMut>,
     mode: Mode,
     /// Whether queued work is being recorded, so that nothing can be waited for.
     pub(crate) is_recording: bool,
@@ -135,6 +141,8 @@ pub(crate) struct OpResources {
     pub(crate) downloads: bool,
     /// The error words of its kernels.
     complaints: Vec<DeviceError>,
+    /// Whether its end waits for all lanes, because ops there may use what it releases.
+    pub(crate) is_behind_all: bool,
 }
 
 impl OpResources {
@@ -163,6 +171,7 @@ impl OpResources {
         self.lent.extend(before.lent);
         self.retired.extend(before.retired);
         self.bytes_moved += before.bytes_moved;
+        self.is_behind_all |= before.is_behind_all;
     }
 }
 
@@ -184,15 +193,17 @@ impl Context {
             states: States::default(),
             planned: PlannedOutputs::default(),
             tables: Tables::default(),
+            lanes: Lanes::new(&*driver),
             driver,
             device,
             peers,
             reached: Vec::new(),
             workspaces: None,
             words: None,
-            counters: None,
+            counters: [const { None }; LANES_MAX],
             events: Vec::new(),
             queued: OpResources::default(),
+            rehearsed: Vec::new(),
             mode: Mode::Run,
             is_recording: false,
             launches: 0,
@@ -204,8 +215,10 @@ impl Context {
         let mut queued = std::mem::take(&mut self.queued);
         // Reset even if a step of a graph has panicked.
         (self.workspaces, self.words) = (None, None);
+        queued.pinned.append(&mut self.rehearsed);
         queued.retired = self.kernels.take_retired();
         if !queued.retired.is_empty() {
+            queued.is_behind_all = true;
             // Recordings may use the retired kernels.
             queued.replays.extend(self.states.take_replays());
         }
@@ -228,7 +241,7 @@ impl Context {
         self.queued.plans.push(Arc::clone(plan));
     }
 
-    /// Keeps recordings until the current op, and all before it, have finished.
+    /// Keeps recordings until the current op, and all before it on its lane, have finished.
     pub(crate) fn hold_replays(&mut self, replays: impl IntoIterator<Item = Replay>) {
         self.queued.replays.extend(replays);
     }
@@ -274,8 +287,13 @@ impl Context {
     /// Queues work that later ops rely on, even in a rehearsal.
     pub(crate) fn lasting<T>(&mut self, queue: impl FnOnce(&mut Context) -> T) -> T {
         let mode = std::mem::replace(&mut self.mode, Mode::Run);
+        let pinned = self.queued.pinned.len();
         let queued = queue(self);
+        self.publish();
         self.mode = mode;
+        if self.is_rehearsal() {
+            self.rehearsed.extend(self.queued.pinned.drain(pinned..));
+        }
         queued
     }
 

@@ -110,7 +110,7 @@ impl Context {
         Ok(address)
     }
 
-    /// Keeps memory until the current op, and all before it, have finished.
+    /// Keeps memory until the current op, and all before it on its lane, have finished.
     pub(crate) fn hold(&mut self, block: LeasedBlock) {
         self.queued.held.push(block);
     }

@@ -140,7 +140,7 @@ impl Context {
         Some(words)
     }
 
-    /// Keeps words until the current op, and all before it, have finished.
+    /// Keeps words until the current op, and all before it on its lane, have finished.
     pub(crate) fn hold_words(&mut self, words: Words) {
         self.hold(words.block);
     }

@@ -1,5 +1,5 @@
 //! State that ops keep on a device between their runs: generated kernels, tables, recorded graphs.
-//! The context has one state of each type, so it names no op.
+//! The context has one state of each type, or one per lane, so it names no op.
 //!
 //! 1. A state is made by `Default` on its first use, and kept as long as the engine.
 //! 2. An op takes its state out of the context while it uses both ([`Context::with_state`]). The
@@ -18,6 +18,15 @@ use super::{Context, Replay};
 
 /// State that ops keep on a device between their runs.
 pub(crate) trait DeviceState: Any {
+    /// Whether each lane has a state of its own: its ops write to memory of the state, so it must
+    /// not be shared with ops that run at the same time.
+    fn is_per_lane() -> bool
+    where
+        Self: Sized,
+    {
+        false
+    }
+
     /// Takes all recordings out of the state. They may run kernels that are about to be unloaded.
     fn take_replays(&mut self) -> Vec<Replay> {
         Vec::new()
@@ -32,28 +41,31 @@ pub(super) struct States {
 
 struct State {
     of: TypeId,
+    /// The lane that it belongs to; 0 if it is shared.
+    lane: usize,
     /// `None` while the state is taken out.
     state: Option<Box<dyn DeviceState>>,
 }
 
 impl States {
-    fn place(&mut self, of: TypeId) -> &mut Option<Box<dyn DeviceState>> {
-        let index = self.all.iter().position(|state| state.of == of).unwrap_or_else(|| {
-            self.all.push(State { of, state: None });
+    fn place<T: DeviceState>(&mut self, lane: usize) -> &mut Option<Box<dyn DeviceState>> {
+        let (of, lane) = (TypeId::of::<T>(), if T::is_per_lane() { lane } else { 0 });
+        let index = self.all.iter().position(|state| (state.of, state.lane) == (of, lane)).unwrap_or_else(|| {
+            self.all.push(State { of, lane, state: None });
             self.all.len() - 1
         });
         &mut self.all[index].state
     }
 
-    fn take<T: DeviceState + Default>(&mut self) -> Box<T> {
-        let state = self.place(TypeId::of::<T>()).take();
+    fn take<T: DeviceState + Default>(&mut self, lane: usize) -> Box<T> {
+        let state = self.place::<T>(lane).take();
         let state = state.and_then(|state| (state as Box<dyn Any>).downcast().ok());
         state.unwrap_or_default()
     }
 
     /// Puts a state back, and returns the one that a nested op has left in its place.
-    fn put(&mut self, state: Box<impl DeviceState>) -> Option<Box<dyn DeviceState>> {
-        self.place((*state).type_id()).replace(state)
+    fn put<T: DeviceState>(&mut self, state: Box<T>, lane: usize) -> Option<Box<dyn DeviceState>> {
+        self.place::<T>(lane).replace(state)
     }
 
     /// Takes the recordings out of all states.
@@ -76,7 +88,8 @@ struct StateGuard<'a, T: DeviceState> {
 
 impl<T: DeviceState> Drop for StateGuard<'_, T> {
     fn drop(&mut self) {
-        if let Some(mut nested) = self.state.take().and_then(|state| self.context.states.put(state)) {
+        let lane = self.context.lane();
+        if let Some(mut nested) = self.state.take().and_then(|state| self.context.states.put(state, lane)) {
             // Work in flight may still use its recordings.
             self.context.hold_replays(nested.take_replays());
         }
@@ -86,7 +99,7 @@ impl<T: DeviceState> Drop for StateGuard<'_, T> {
 impl Context {
     /// Lends a state together with the context.
     pub(crate) fn with_state<T: DeviceState + Default, R>(&mut self, run: impl FnOnce(&mut T, &mut Context) -> R) -> R {
-        let state = Some(self.states.take());
+        let state = Some(self.states.take(self.lane()));
         let mut taken = StateGuard { state, context: self };
         let StateGuard { state, context } = &mut taken;
         run(state.get_or_insert_default(), context)
@@ -194,10 +207,10 @@ mod tests {
     #[test]
     fn recordings_go_before_the_states_and_the_states_in_the_order_of_their_first_use() {
         let mut states = States::default();
-        let (first, second) = (states.take::<DropProbe<true>>(), states.take::<DropProbe<false>>());
+        let (first, second) = (states.take::<DropProbe<true>>(0), states.take::<DropProbe<false>>(0));
         // Put back in another order than they were taken.
-        assert!(states.put(second).is_none());
-        assert!(states.put(first).is_none());
+        assert!(states.put(second, 0).is_none());
+        assert!(states.put(first, 0).is_none());
         drop(states);
         let dropped = DROPPED.take();
         assert_eq!(dropped, ["replays 1", "replays 2", "state 1", "state 2"]);

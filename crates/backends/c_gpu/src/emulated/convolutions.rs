@@ -8,7 +8,7 @@ use std::rc::Rc;
 use panoply_core::op::compute::{Activation, ConvShape};
 use panoply_core::{DType, f16};
 
-use super::driver::Recording;
+use super::recording::Recording;
 use crate::driver::Address;
 use crate::library::{ConvolutionKind, ConvolutionPlan, ConvolutionProblem, ConvolutionTensors, Convolutions};
 

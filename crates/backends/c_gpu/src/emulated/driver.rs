@@ -1,15 +1,15 @@
-//! One emulated device: its memory is the host's, and its streams run everything immediately.
+//! One emulated device: its memory is the host's, and its streams run everything immediately, or
+//! late and shuffled if a test asks for that.
 
-use std::alloc::{Layout, alloc, dealloc};
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_void};
 use std::io::Write;
+use std::num::NonZero;
 use std::path::PathBuf;
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use libloading::Library;
@@ -17,19 +17,21 @@ use panoply_core::{DeviceId, Error, Result};
 
 use super::compiler::{HostCompiler, fresh_file};
 use super::convolutions::Loops;
+use super::memory::EmulatedMemory;
+use super::recording::{RecordedCommand, Recording};
+use super::streams::ShuffledStreams;
 use crate::arguments::{Arguments, Bounds};
 use crate::compile::Compiler;
 use crate::driver::{
-    Address, CapturedGraph, Captures, ContextHandle, Driver, Event, Function, Launch, Properties, Stream,
+    Address, CapturedGraph, Captures, ContextHandle, Driver, Event, Function, LANES_MAX, Launch, Properties, Stream,
 };
 use crate::library::Convolutions;
 
 /// Size of the emulated device's memory.
 const MEMORY_BYTES: u64 = 4 << 30;
-const ALIGN_BYTES: usize = 256;
-/// Guard bytes after every allocation, which no kernel may touch.
-const GUARD_BYTES: usize = 64;
-const GUARD: u8 = 0xab;
+
+/// Maximum number of commands that one call waits for.
+const ROUNDS_MAX: usize = 1 << 20;
 
 /// Maximum time of a launch of a caller's own kernel.
 pub const LAUNCH_TIME_MAX: Duration = Duration::from_secs(30);
@@ -68,6 +70,13 @@ pub struct EmulatedDriver {
     /// Queued copies from the host, if they are delayed until an operation needs them; `None` if
     /// copies are done at once.
     late: Option<RefCell<Vec<Upload>>>,
+    lane: Rc<Cell<usize>>,
+    /// Streams that run late and in a random order, if a test asks for that.
+    shuffled: Option<Rc<ShuffledStreams>>,
+    /// The first fault of such a stream.
+    fault: RefCell<Option<Error>>,
+    /// Number of calls that queue work or events, for tests.
+    calls: Arc<AtomicU64>,
 }
 
 /// A copy from the host's memory to the device's.
@@ -77,55 +86,6 @@ struct Upload {
     bytes: usize,
 }
 
-/// The work queued since a recording began; `None` while nothing is recorded.
-pub(super) type Recording = Rc<RecordingCell>;
-
-/// The same, shared by the device and its library.
-#[derive(Default)]
-pub(super) struct RecordingCell(RefCell<Option<Vec<RecordedCommand>>>);
-
-impl RecordingCell {
-    /// Performs a library's work, or records it.
-    pub(super) fn call(&self, call: Rc<dyn Fn()>) {
-        match &mut *self.0.borrow_mut() {
-            Some(recording) => recording.push(RecordedCommand::Call(call)),
-            None => call(),
-        }
-    }
-}
-
-/// The device's memory. It is freed as a whole after its last user is gone.
-#[derive(Default)]
-struct EmulatedMemory {
-    blocks: Mutex<HashMap<Address, Layout>>,
-    used_bytes: AtomicU64,
-}
-
-impl EmulatedMemory {
-    fn blocks(&self) -> MutexGuard<'_, HashMap<Address, Layout>> {
-        self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn used_bytes(&self) -> u64 {
-        self.used_bytes.load(Ordering::Relaxed)
-    }
-
-    fn free(&self, address: Address) {
-        if let Some(layout) = self.blocks().remove(&address) {
-            self.used_bytes.fetch_sub((layout.size() - GUARD_BYTES) as u64, Ordering::Relaxed);
-            // SAFETY: allocated with this layout, and removed from the table that held it.
-            unsafe { dealloc(address.0 as *mut u8, layout) };
-        }
-    }
-}
-
-impl Drop for EmulatedMemory {
-    fn drop(&mut self) {
-        let addresses: Vec<Address> = self.blocks().keys().copied().collect();
-        addresses.into_iter().for_each(|address| self.free(address));
-    }
-}
-
 struct LoadedKernel {
     launch: LaunchFunction,
     name: String,
@@ -133,12 +93,9 @@ struct LoadedKernel {
     library: Library,
 }
 
-/// A recorded operation.
-enum RecordedCommand {
-    Launch(Function, Launch, Box<Arguments>),
-    Copy { target: Address, source: *const u8, bytes: usize },
-    Fill { target: Address, byte: u8, bytes: usize },
-    Call(Rc<dyn Fn()>),
+/// The index of an event of shuffled streams.
+fn number_of(event: Event) -> usize {
+    event.0.as_ptr().addr() - 1
 }
 
 /// Whether a kernel's name, which begins with its unit, has this entry.
@@ -151,7 +108,7 @@ fn is_entry(name: &str, entry: &str) -> bool {
 impl EmulatedDriver {
     /// Records this operation if a recording is in progress.
     fn records(&self, one: impl FnOnce() -> RecordedCommand) -> bool {
-        match &mut *self.recording.0.borrow_mut() {
+        match &mut *self.recording.commands.borrow_mut() {
             Some(recording) => {
                 recording.push(one());
                 true
@@ -188,6 +145,10 @@ impl EmulatedDriver {
             loops: None,
             spoiled: None,
             late: None,
+            lane: Rc::default(),
+            shuffled: None,
+            fault: RefCell::default(),
+            calls: Arc::default(),
         }
     }
 
@@ -196,6 +157,120 @@ impl EmulatedDriver {
     pub fn with_late_uploads(mut self) -> EmulatedDriver {
         self.late = Some(RefCell::default());
         self
+    }
+
+    /// Runs all work late and in a random order, as far as events allow: each stream overtakes the
+    /// others. What the work reads and writes must stay valid until it has run. A kernel that fails
+    /// loses the device.
+    pub fn with_shuffled_streams(mut self, seed: u64) -> EmulatedDriver {
+        let streams = Rc::new(ShuffledStreams::new(seed));
+        // The cell is new: it has no streams yet.
+        let _ = self.recording.shuffled.set((Rc::clone(&streams), Rc::clone(&self.lane)));
+        self.shuffled = Some(streams);
+        self
+    }
+
+    /// Counts the calls that queue work, record events or wait for them.
+    pub fn with_counted_calls(mut self, calls: Arc<AtomicU64>) -> EmulatedDriver {
+        self.calls = calls;
+        self
+    }
+
+    /// Counts a call. Queues its work if streams are shuffled; returns the command otherwise.
+    fn queue(&self, stream: Stream, command: RecordedCommand) -> Result<()> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        let Some(streams) = &self.shuffled else { return self.perform(command) };
+        streams.push(stream, self.lane.get(), command);
+        self.advance(streams.below(3));
+        Ok(())
+    }
+
+    /// Runs up to this many commands of shuffled streams.
+    fn advance(&self, count: u64) {
+        let Some(streams) = &self.shuffled else { return };
+        for _ in 0..count {
+            let Some(command) = streams.next().filter(|_| self.fault.borrow().is_none()) else { return };
+            if let Err(error) = self.perform(command) {
+                let (device, reason) = (self.device, error.to_string());
+                self.fault.borrow_mut().get_or_insert(Error::DeviceLost { device, reason });
+            }
+        }
+    }
+
+    /// The fault of an earlier command, or of its order.
+    fn check_fault(&self) -> Result<()> {
+        self.fault.borrow().clone().map_or(Ok(()), Err)
+    }
+
+    /// Performs a command now.
+    fn perform(&self, command: RecordedCommand) -> Result<()> {
+        match command {
+            RecordedCommand::Launch(function, launch, mut arguments) => self.run(function, &launch, &mut arguments),
+            RecordedCommand::Copy { target, source, bytes } => {
+                if let Some(late) = &self.late {
+                    late.borrow_mut().push(Upload { target, source, bytes });
+                    return Ok(());
+                }
+                // SAFETY: the caller guaranteed both ranges; the device's memory is the host's.
+                unsafe { std::ptr::copy(source, target.0 as *mut u8, bytes) };
+                Ok(())
+            }
+            RecordedCommand::Download { target, source, bytes } => {
+                self.catch_up();
+                // SAFETY: as above.
+                unsafe { std::ptr::copy(source.0 as *const u8, target, bytes) };
+                if let Some((_, byte)) = self.spoiled.filter(|(kernel, byte)| *kernel == "download" && *byte < bytes) {
+                    // SAFETY: the byte is within the range that was just written.
+                    unsafe { *target.add(byte) ^= 1 };
+                }
+                Ok(())
+            }
+            RecordedCommand::Fill { target, byte, bytes } => {
+                self.catch_up();
+                // SAFETY: the range is within an allocation of this device.
+                unsafe { std::ptr::write_bytes(target.0 as *mut u8, byte, bytes) };
+                Ok(())
+            }
+            RecordedCommand::Call(call) => {
+                self.catch_up();
+                call();
+                Ok(())
+            }
+        }
+    }
+
+    /// Runs a kernel now.
+    fn run(&self, function: Function, launch: &Launch, arguments: &mut Arguments) -> Result<()> {
+        self.catch_up();
+        // SAFETY: functions are made only by `load` and live until `unload`.
+        let loaded = unsafe { function.0.cast::<LoadedKernel>().as_ref() };
+        let bounds = arguments.bounds().to_vec();
+        // A checked kernel raises no signals and has separate state, so it needs no lock; if it
+        // does not end, it must not block the others.
+        let _one = bounds.is_empty().then(|| ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner));
+        let time_max_ns = u64::try_from(self.launch_time_max.as_nanos()).unwrap_or(u64::MAX / 2);
+        // SAFETY: the caller of `launch` guarantees the arguments; grid and block have three
+        // numbers each, and the bounds are a slice.
+        let failure = unsafe {
+            (loaded.launch)(
+                arguments.pointers().as_mut_ptr(),
+                launch.grid_u32().as_ptr(),
+                launch.block.as_ptr(),
+                u64::from(launch.shared_bytes),
+                bounds.as_ptr(),
+                bounds.len() as u64,
+                time_max_ns,
+            )
+        };
+        if !failure.is_null() {
+            // SAFETY: a failure is a string in the library's own memory, which the next launch
+            // overwrites.
+            let reason = unsafe { CStr::from_ptr(failure) }.to_string_lossy().into_owned();
+            let kernel = loaded.name.split('/').next().unwrap_or_default().to_owned();
+            return Err(Error::KernelFault { kernel, reason });
+        }
+        self.spoil_launch(&loaded.name, arguments);
+        self.check_guards(&loaded.name)
     }
 
     /// Performs the delayed copies.
@@ -264,15 +339,10 @@ impl EmulatedDriver {
 
     /// Detects a kernel that wrote past the end of an allocation.
     fn check_guards(&self, name: &str) -> Result<()> {
-        for (address, layout) in &*self.memory.blocks() {
-            let guard = (address.0 as usize + layout.size() - GUARD_BYTES) as *const u8;
-            // SAFETY: the guard is the end of an allocation of this layout that is still alive.
-            let bytes = unsafe { std::slice::from_raw_parts(guard, GUARD_BYTES) };
-            if bytes.iter().any(|byte| *byte != GUARD) {
-                return Err(self.fault(format!("{name} wrote past the end of an allocation")));
-            }
+        match self.memory.are_guards_whole() {
+            true => Ok(()),
+            false => Err(self.fault(format!("{name} wrote past the end of an allocation"))),
         }
-        Ok(())
     }
 }
 
@@ -284,6 +354,14 @@ impl Driver for EmulatedDriver {
     fn make_current(&self) -> Result<()> {
         CURRENT.set(self.number);
         Ok(())
+    }
+
+    fn lanes(&self) -> usize {
+        LANES_MAX
+    }
+
+    fn use_lane(&self, lane: usize) {
+        self.lane.set(lane);
     }
 
     fn context_handle(&self) -> ContextHandle {
@@ -303,23 +381,15 @@ impl Driver for EmulatedDriver {
         if bytes as u64 > free {
             return Err(out_of_memory());
         }
-        let layout = Layout::from_size_align(bytes + GUARD_BYTES, ALIGN_BYTES).map_err(|_| out_of_memory())?;
-        // SAFETY: the layout's size is above zero.
-        let start = NonNull::new(unsafe { alloc(layout) }).ok_or_else(out_of_memory)?;
-        // SAFETY: the allocation has this size. The fill pattern exposes memory that no kernel has
-        // written.
-        unsafe { start.as_ptr().write_bytes(0xcd, bytes) };
-        // SAFETY: the guard is the allocation's end.
-        unsafe { start.as_ptr().add(bytes).write_bytes(GUARD, GUARD_BYTES) };
-        self.memory.used_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-        let address = Address(start.as_ptr() as u64);
-        self.memory.blocks().insert(address, layout);
-        Ok(address)
+        self.memory.allocate(bytes).ok_or_else(out_of_memory)
     }
 
     fn free(&self, address: Address) {
         self.catch_up();
-        self.memory.free(address);
+        match self.shuffled {
+            Some(_) => self.memory.spoil(address),
+            None => self.memory.free(address),
+        }
     }
 
     unsafe fn pin(&self, _start: NonNull<u8>, _bytes: usize) -> Result<()> {
@@ -368,6 +438,11 @@ impl Driver for EmulatedDriver {
     }
 
     fn unload(&self, function: Function) {
+        if self.shuffled.as_ref().is_some_and(|streams| streams.uses(function)) {
+            let (device, reason) = (self.device, "a kernel was unloaded before it ran".to_owned());
+            self.fault.borrow_mut().get_or_insert(Error::DeviceLost { device, reason });
+            return;
+        }
         self.functions.borrow_mut().retain(|loaded| Function(NonNull::from(&**loaded).cast()) != function);
     }
 
@@ -376,71 +451,32 @@ impl Driver for EmulatedDriver {
         function: Function,
         launch: &Launch,
         arguments: &mut Arguments,
-        _stream: Stream,
+        stream: Stream,
     ) -> Result<()> {
         self.expect_current()?;
         if launch.blocks.contains(&0) || launch.block.contains(&0) {
             return Err(self.fault(format!("a launch of {launch:?}")));
         }
-        if self.records(|| RecordedCommand::Launch(function, *launch, Box::new(arguments.clone()))) {
+        let command = || RecordedCommand::Launch(function, *launch, Box::new(arguments.clone()));
+        if self.records(command) {
             return Ok(());
         }
-        self.catch_up();
-        // SAFETY: functions are made only by `load` and live until `unload`.
-        let loaded = unsafe { function.0.cast::<LoadedKernel>().as_ref() };
-        let bounds = arguments.bounds().to_vec();
-        // A checked kernel raises no signals and has separate state, so it needs no lock; if it
-        // does not end, it must not block the others.
-        let _one = bounds.is_empty().then(|| ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner));
-        let time_max_ns = u64::try_from(self.launch_time_max.as_nanos()).unwrap_or(u64::MAX / 2);
-        // SAFETY: the caller guarantees the arguments; grid and block have three numbers each, and
-        // the bounds are a slice.
-        let failure = unsafe {
-            (loaded.launch)(
-                arguments.pointers().as_mut_ptr(),
-                launch.grid_u32().as_ptr(),
-                launch.block.as_ptr(),
-                u64::from(launch.shared_bytes),
-                bounds.as_ptr(),
-                bounds.len() as u64,
-                time_max_ns,
-            )
-        };
-        if !failure.is_null() {
-            // SAFETY: a failure is a string in the library's own memory, which the next launch
-            // overwrites.
-            let reason = unsafe { CStr::from_ptr(failure) }.to_string_lossy().into_owned();
-            let kernel = loaded.name.split('/').next().unwrap_or_default().to_owned();
-            return Err(Error::KernelFault { kernel, reason });
+        if self.shuffled.is_some() {
+            return self.queue(stream, command());
         }
-        self.spoil_launch(&loaded.name, arguments);
-        self.check_guards(&loaded.name)
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        self.run(function, launch, arguments)
     }
 
-    unsafe fn upload(&self, target: Address, source: *const u8, bytes: usize, _stream: Stream) -> Result<()> {
+    unsafe fn upload(&self, target: Address, source: *const u8, bytes: usize, stream: Stream) -> Result<()> {
         self.expect_current()?;
-        if self.records(|| RecordedCommand::Copy { target, source, bytes }) {
-            return Ok(());
-        }
-        if let Some(late) = &self.late {
-            late.borrow_mut().push(Upload { target, source, bytes });
-            return Ok(());
-        }
-        // SAFETY: the caller guarantees both ranges; the device's memory is the host's.
-        unsafe { std::ptr::copy(source, target.0 as *mut u8, bytes) };
-        Ok(())
+        let command = RecordedCommand::Copy { target, source, bytes };
+        if self.records(|| command.clone()) { Ok(()) } else { self.queue(stream, command) }
     }
 
-    unsafe fn download(&self, target: *mut u8, source: Address, bytes: usize, _stream: Stream) -> Result<()> {
+    unsafe fn download(&self, target: *mut u8, source: Address, bytes: usize, stream: Stream) -> Result<()> {
         self.expect_current()?;
-        self.catch_up();
-        // SAFETY: as above.
-        unsafe { std::ptr::copy(source.0 as *const u8, target, bytes) };
-        if let Some((_, byte)) = self.spoiled.filter(|(kernel, byte)| *kernel == "download" && *byte < bytes) {
-            // SAFETY: the byte is within the range that was just written.
-            unsafe { *target.add(byte) ^= 1 };
-        }
-        Ok(())
+        self.queue(stream, RecordedCommand::Download { target, source, bytes })
     }
 
     fn copy(&self, target: Address, source: Address, bytes: usize, stream: Stream) -> Result<()> {
@@ -448,32 +484,39 @@ impl Driver for EmulatedDriver {
         unsafe { self.upload(target, source.0 as *const u8, bytes, stream) }
     }
 
-    fn fill(&self, target: Address, byte: u8, bytes: usize, _stream: Stream) -> Result<()> {
+    fn fill(&self, target: Address, byte: u8, bytes: usize, stream: Stream) -> Result<()> {
         self.expect_current()?;
-        if self.records(|| RecordedCommand::Fill { target, byte, bytes }) {
-            return Ok(());
-        }
-        self.catch_up();
-        // SAFETY: the range is within an allocation of this device.
-        unsafe { std::ptr::write_bytes(target.0 as *mut u8, byte, bytes) };
-        Ok(())
+        let command = RecordedCommand::Fill { target, byte, bytes };
+        if self.records(|| command.clone()) { Ok(()) } else { self.queue(stream, command) }
     }
 
     fn event(&self) -> Result<Event> {
         self.expect_current()?;
-        Ok(Event(NonNull::dangling()))
+        let number = self.shuffled.as_ref().map_or(0, |streams| streams.event());
+        Ok(Event(NonNull::without_provenance(NonZero::<usize>::MIN.saturating_add(number))))
     }
 
-    fn record(&self, _event: Event, _stream: Stream) -> Result<()> {
+    fn record(&self, event: Event, stream: Stream) -> Result<()> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        if let Some(streams) = &self.shuffled {
+            streams.record(number_of(event), stream, self.lane.get());
+        }
         Ok(())
     }
 
-    fn is_past(&self, _event: Event) -> Result<bool> {
+    fn is_past(&self, event: Event) -> Result<bool> {
         self.catch_up();
-        Ok(true)
+        let Some(streams) = &self.shuffled else { return Ok(true) };
+        self.advance(1 + streams.below(3));
+        self.check_fault()?;
+        Ok(streams.is_past(number_of(event)))
     }
 
-    fn wait_for(&self, _stream: Stream, _event: Event) -> Result<()> {
+    fn wait_for(&self, stream: Stream, event: Event) -> Result<()> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        if let Some(streams) = &self.shuffled {
+            streams.wait_for(stream, self.lane.get(), number_of(event));
+        }
         Ok(())
     }
 
@@ -481,9 +524,18 @@ impl Driver for EmulatedDriver {
         Ok(Duration::ZERO)
     }
 
-    fn synchronize(&self, _stream: Stream) -> Result<()> {
+    fn synchronize(&self, stream: Stream) -> Result<()> {
         self.catch_up();
-        Ok(())
+        let Some(streams) = &self.shuffled else { return Ok(()) };
+        // Every round runs a command, or passes events.
+        for _ in 0..ROUNDS_MAX {
+            self.check_fault()?;
+            if streams.is_empty(stream, self.lane.get()) {
+                return Ok(());
+            }
+            self.advance(1);
+        }
+        Err(self.fault("streams wait for each other"))
     }
 
     fn captures(&self) -> Option<&dyn Captures> {
@@ -498,39 +550,22 @@ impl Driver for EmulatedDriver {
 impl Captures for EmulatedDriver {
     fn begin(&self) -> Result<()> {
         self.expect_current()?;
-        match self.recording.0.borrow_mut().replace(Vec::new()) {
+        match self.recording.commands.borrow_mut().replace(Vec::new()) {
             None => Ok(()),
             Some(_) => Err(self.fault("a recording is being made already")),
         }
     }
 
     fn end(&self) -> Result<CapturedGraph> {
-        let recording = self.recording.0.borrow_mut().take().ok_or_else(|| self.fault("no recording is being made"))?;
+        let recording =
+            self.recording.commands.borrow_mut().take().ok_or_else(|| self.fault("no recording is being made"))?;
         Ok(CapturedGraph(NonNull::from(Box::leak(Box::new(recording))).cast()))
     }
 
     unsafe fn replay(&self, captured: CapturedGraph) -> Result<()> {
         // SAFETY: recordings are made only by `end` and live until `release`.
         let recording = unsafe { captured.0.cast::<Vec<RecordedCommand>>().as_ref() };
-        for one in recording {
-            match one {
-                RecordedCommand::Launch(function, launch, arguments) => {
-                    let mut arguments = (**arguments).clone();
-                    // SAFETY: the caller guarantees the recorded addresses.
-                    unsafe { self.launch(*function, launch, &mut arguments, Stream::Compute)? };
-                }
-                // SAFETY: as above.
-                RecordedCommand::Copy { target, source, bytes } => unsafe {
-                    self.upload(*target, *source, *bytes, Stream::Compute)?;
-                },
-                RecordedCommand::Fill { target, byte, bytes } => self.fill(*target, *byte, *bytes, Stream::Compute)?,
-                RecordedCommand::Call(call) => {
-                    self.catch_up();
-                    call();
-                }
-            }
-        }
-        Ok(())
+        recording.iter().try_for_each(|command| self.queue(Stream::Compute, command.clone()))
     }
 
     fn release(&self, captured: CapturedGraph) {

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use panoply_core::{
@@ -24,6 +25,9 @@ use crate::ops;
 mod compiler;
 mod convolutions;
 mod driver;
+mod memory;
+mod recording;
+mod streams;
 
 pub use compiler::HostCompiler;
 pub use driver::{EmulatedDriver, LAUNCH_TIME_MAX};
@@ -41,6 +45,8 @@ pub struct EmulatedBackend {
     spoiled: Option<(&'static str, usize)>,
     altered: Option<(&'static str, &'static str)>,
     late_uploads: bool,
+    shuffled_streams: Option<u64>,
+    calls: Arc<AtomicU64>,
     devices: Devices,
 }
 
@@ -59,6 +65,8 @@ impl EmulatedBackend {
             spoiled: None,
             altered: None,
             late_uploads: false,
+            shuffled_streams: None,
+            calls: Arc::default(),
             devices: Devices::default(),
         })
     }
@@ -121,6 +129,18 @@ impl EmulatedBackend {
         self
     }
 
+    /// Runs all work late and in a random order, from this seed on: see
+    /// [`EmulatedDriver::with_shuffled_streams`].
+    pub fn shuffled_streams(mut self, seed: u64) -> EmulatedBackend {
+        self.shuffled_streams = Some(seed);
+        self
+    }
+
+    /// Number of calls that queue work, record events or wait for them, of all devices.
+    pub fn calls(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
+    }
+
     fn reach(&self) -> Reach {
         let all = (1_u64 << self.count) - 1;
         std::array::from_fn(|index| all & !(1 << index))
@@ -167,6 +187,11 @@ impl GpuBackend for EmulatedBackend {
         let driver = EmulatedDriver::new(device.id, self.compiler.clone(), self.warp_lanes);
         let driver = if self.warp_groups { driver.with_warp_groups() } else { driver };
         let driver = if self.late_uploads { driver.with_late_uploads() } else { driver };
+        let driver = driver.with_counted_calls(Arc::clone(&self.calls));
+        let driver = match self.shuffled_streams {
+            Some(seed) => driver.with_shuffled_streams(seed.wrapping_add(u64::from(device.id.index))),
+            None => driver,
+        };
         let driver = if self.convolutions { driver.with_convolutions() } else { driver };
         let driver = match self.spoiled {
             Some((kernel, byte)) => driver.with_spoiled(kernel, byte),

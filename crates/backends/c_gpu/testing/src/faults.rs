@@ -84,7 +84,7 @@ pub fn a_tensor_of_an_engine_that_is_gone_is_refused(backend: &dyn GpuBackend, i
     assert_works(&mut second);
 }
 
-pub fn ops_come_back_once_and_in_order(backend: &dyn GpuBackend, info: &DeviceInfo) {
+pub fn ops_come_back_once(backend: &dyn GpuBackend, info: &DeviceInfo) {
     let mut engine = open(backend, info);
     let values = Tensor::from_vec(vec![1.0_f32; 1000], [1000]).unwrap();
     let good = |token| Item { token, op: Map::add(&values, &values).into_op().unwrap() };
@@ -93,9 +93,12 @@ pub fn ops_come_back_once_and_in_order(backend: &dyn GpuBackend, info: &DeviceIn
     engine.submit(&mut batch);
     assert!(batch.is_empty());
     let finished = wait(&mut engine);
-    let outcomes: Vec<(u64, bool)> = finished.iter().map(|done| (done.token, done.result.is_ok())).collect();
-    assert_eq!(outcomes, [(5, true), (3, false), (9, true), (1, true)]);
-    assert_eq!(finished[0].bytes_moved, 8000);
+    let mut outcomes: Vec<(u64, bool)> = finished.iter().map(|done| (done.token, done.result.is_ok())).collect();
+    // Ops of different lanes may overtake each other.
+    outcomes.sort_unstable();
+    assert_eq!(outcomes, [(1, true), (3, false), (5, true), (9, true)]);
+    let first = finished.iter().find(|done| done.token == 5).unwrap();
+    assert_eq!(first.bytes_moved, 8000);
 }
 
 /// Small products, and searches of the same rows, that are submitted together: one launch, and each

@@ -9,9 +9,9 @@ use panoply_core::{Bytes, Op, OpenOptions, Operation};
 /// Minimum number of vectors of ciphers and hashes that must run.
 const PASSED_MIN: usize = 900;
 
-/// Keys of RFC 8032 (7.1, the second) and RFC 6979 (A.2.5): the private key in PKCS#8, and the
-/// public key.
-const KEYS: [(SignatureAlgorithm, &str, &str); 2] = [
+/// Keys of RFC 8032 (7.1, the second) and RFC 6979 (A.2.5 and A.2.6): the private key in PKCS#8, and
+/// the public key.
+pub(crate) const KEYS: [(SignatureAlgorithm, &str, &str); 3] = [
     (
         SignatureAlgorithm::Ed25519,
         "302e020100300506032b6570042204204ccd089b28ff96da9db6c346ec114e0f5b8a319f35aba624da8cf6ed4fb8a6fb",
@@ -25,6 +25,18 @@ const KEYS: [(SignatureAlgorithm, &str, &str); 2] = [
          7903fe1008b8bc99a41ae9e95628bc64f2f1b20c2d7e9f5177a3c294d4462299",
         "0460fed4ba255a9d31c961eb74c6356d68c049b8923b61fa6ce669622e60f29fb6\
          7903fe1008b8bc99a41ae9e95628bc64f2f1b20c2d7e9f5177a3c294d4462299",
+    ),
+    (
+        SignatureAlgorithm::EcdsaP384(EcdsaEncoding::Der),
+        "3081b6020100301006072a8648ce3d020106052b8104002204819e30819b0201010430\
+         6b9d3dad2e1b8c1c05b19875b6659f4de23c3b667bf297ba9aa47740787137d8\
+         96d5724e4c70a825f872c9ea60d2edf5a164036200\
+         04ec3a4e415b4e19a4568618029f427fa5da9a8bc4ae92e02e06aae5286b300c64\
+         def8f0ea9055866064a254515480bc138015d9b72d7d57244ea8ef9ac0c62189\
+         6708a59367f9dfb9f54ca84b3f1c9db1288b231c3ae0d4fe7344fd2533264720",
+        "04ec3a4e415b4e19a4568618029f427fa5da9a8bc4ae92e02e06aae5286b300c64\
+         def8f0ea9055866064a254515480bc138015d9b72d7d57244ea8ef9ac0c62189\
+         6708a59367f9dfb9f54ca84b3f1c9db1288b231c3ae0d4fe7344fd2533264720",
     ),
 ];
 
@@ -70,6 +82,6 @@ pub fn sign(backend: &dyn GpuBackend, count: usize) {
     }
 }
 
-fn bytes(hex: &str) -> Vec<u8> {
+pub(crate) fn bytes(hex: &str) -> Vec<u8> {
     (0..hex.len() / 2).map(|at| u8::from_str_radix(&hex[2 * at..2 * at + 2], 16).unwrap()).collect()
 }

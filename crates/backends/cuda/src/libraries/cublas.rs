@@ -16,6 +16,8 @@ use panoply_c_gpu::driver::Address;
 use panoply_c_gpu::kept_plans::KeptPlans;
 use panoply_c_gpu::library::{Epilogue, Matrix, Order, ProductPlan, ProductProblem, Products};
 
+use super::CurrentStream;
+
 /// The most workspace that the library may use.
 const WORKSPACE_BYTES: usize = 64 << 20;
 /// The most algorithms to ask for, and the fewest multiplications for which they are timed.
@@ -27,11 +29,11 @@ const PLANS_MAX: usize = 4096;
 /// A problem, its epilogue, and whether C is added.
 type PlanKey = (ProductProblem, Epilogue, bool);
 
-/// The library's handle on the engine's stream.
+/// The library's handle.
 pub(crate) struct Cublas {
     device: DeviceId,
     handle: sys::cublasLtHandle_t,
-    stream: sys::cudaStream_t,
+    stream: CurrentStream,
     plans: KeptPlans<PlanKey, BlasLtPlan>,
 }
 
@@ -39,7 +41,7 @@ pub(crate) struct Cublas {
 pub(crate) struct BlasLtPlan {
     device: DeviceId,
     handle: sys::cublasLtHandle_t,
-    stream: sys::cudaStream_t,
+    stream: CurrentStream,
     dtype: DType,
     operation: sys::cublasLtMatmulDesc_t,
     /// The layouts of the library's first operand, its second, C and D.
@@ -53,7 +55,7 @@ pub(crate) struct BlasLtPlan {
 
 impl Cublas {
     /// Opens the library, or returns why it is missing.
-    pub(crate) fn open(device: DeviceId, stream: sys::cudaStream_t) -> Result<Cublas, String> {
+    pub(crate) fn open(device: DeviceId, stream: CurrentStream) -> Result<Cublas, String> {
         // SAFETY: looks for the library by name, which only runs its initialisers.
         if !unsafe { sys::is_culib_present() } {
             return Err("libcublasLt was not found".to_owned());
@@ -138,7 +140,7 @@ impl BlasLtPlan {
         let mut plan = BlasLtPlan {
             device: library.device,
             handle: library.handle,
-            stream: library.stream,
+            stream: Rc::clone(&library.stream),
             dtype: problem.dtype,
             operation: result::create_matmul_desc(compute, scale)?,
             layouts: [std::ptr::null_mut(); 4],
@@ -203,7 +205,7 @@ impl BlasLtPlan {
                 algorithm,
                 pointer(workspace),
                 *workspace_bytes,
-                self.stream,
+                self.stream.get().cast(),
             )
         }
     }

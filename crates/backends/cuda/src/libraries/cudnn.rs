@@ -8,12 +8,13 @@
 //! (Winograd and FFT). The others become [`CudnnPlan`]s, which the caller times once for each
 //! problem.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::rc::Rc;
 
 use cudarc::cudnn::{result, sys};
+use cudarc::driver::sys::CUstream;
 use panoply_core::DType;
 use panoply_core::op::compute::Activation;
 
@@ -21,6 +22,8 @@ use panoply_c_gpu::driver::Address;
 use panoply_c_gpu::library::{
     CONVOLUTION_ALIGN_BYTES, ConvolutionKind, ConvolutionPlan, ConvolutionProblem, ConvolutionTensors, Convolutions,
 };
+
+use super::CurrentStream;
 
 use sys::cudnnBackendAttributeName_t as Name;
 use sys::cudnnBackendAttributeType_t as Kind;
@@ -46,34 +49,62 @@ const RESIDUAL: i64 = 5;
 /// The name of the first tensor between convolution and result; the next ones follow it.
 const SUMS: i64 = 6;
 
-/// The library's handle on the engine's stream, and the best plan of each problem.
+/// The library's handle, and the best plan of each problem.
 pub(crate) struct Cudnn {
-    handle: sys::cudnnHandle_t,
     choices: RefCell<HashMap<ConvolutionProblem, Option<Rc<dyn ConvolutionPlan>>>>,
+    handle: Rc<CudnnHandle>,
+}
+
+/// A handle, which queues its work on the stream that it was last told.
+struct CudnnHandle {
+    raw: sys::cudnnHandle_t,
+    stream: CurrentStream,
+    told: Cell<CUstream>,
+}
+
+impl CudnnHandle {
+    /// The handle on the current stream.
+    fn on_stream(&self) -> Result<sys::cudnnHandle_t, String> {
+        let stream = self.stream.get();
+        if self.told.get() != stream {
+            // SAFETY: the handle exists; the stream lives as long as the driver, which owns this
+            // library.
+            let set = unsafe { result::set_stream(self.raw, stream.cast()) };
+            set.map_err(|error| format!("cudnnSetStream: {error}"))?;
+            self.told.set(stream);
+        }
+        Ok(self.raw)
+    }
+}
+
+impl Drop for CudnnHandle {
+    fn drop(&mut self) {
+        // SAFETY: `open` created the handle, which is not used again.
+        let _ = unsafe { result::destroy_handle(self.raw) };
+    }
 }
 
 /// An engine for a problem, ready to run.
 pub(crate) struct CudnnPlan {
-    handle: sys::cudnnHandle_t,
     problem: ConvolutionProblem,
     workspace_bytes: usize,
     plan: Descriptor,
     #[allow(dead_code)] // Held because the plan refers to them.
     parts: (Descriptor, Rc<Graph>),
+    handle: Rc<CudnnHandle>,
 }
 
 impl Cudnn {
     /// Opens the library, or returns why it is missing.
-    pub(crate) fn open(stream: sys::cudaStream_t) -> Result<Cudnn, String> {
+    pub(crate) fn open(stream: CurrentStream) -> Result<Cudnn, String> {
         // SAFETY: looks for the library by name, which only runs its initialisers.
         if !unsafe { sys::is_culib_present() } {
             return Err("libcudnn was not found".to_owned());
         }
-        let handle = result::create_handle().map_err(|error| format!("cudnnCreate: {error}"))?;
-        // SAFETY: the handle was just created; the stream lives as long as the driver, which owns
-        // this library.
-        unsafe { result::set_stream(handle, stream) }.map_err(|error| format!("cudnnSetStream: {error}"))?;
-        Ok(Cudnn { handle, choices: RefCell::default() })
+        let raw = result::create_handle().map_err(|error| format!("cudnnCreate: {error}"))?;
+        let handle = CudnnHandle { raw, stream, told: Cell::new(std::ptr::null_mut()) };
+        handle.on_stream()?;
+        Ok(Cudnn { choices: RefCell::default(), handle: Rc::new(handle) })
     }
 }
 
@@ -95,7 +126,7 @@ impl Convolutions for Cudnn {
     }
 
     fn plans(&self, problem: &ConvolutionProblem) -> Result<Vec<Rc<dyn ConvolutionPlan>>, String> {
-        let graph = Rc::new(Graph::new(self.handle, problem)?);
+        let graph = Rc::new(Graph::new(self.handle.raw, problem)?);
         let mut plans: Vec<Rc<dyn ConvolutionPlan>> = Vec::new();
         let is_fused = problem.has_residual || problem.activation != Activation::None;
         let plans_max = if is_fused { FUSED_PLANS_MAX } else { PLANS_MAX };
@@ -110,7 +141,7 @@ impl Convolutions for Cudnn {
                 if plans.len() >= plans_max || !keeps_promises(&config, problem.dtype) {
                     continue;
                 }
-                match CudnnPlan::new(self.handle, problem, &graph, config) {
+                match CudnnPlan::new(&self.handle, problem, &graph, config) {
                     Ok(plan) => plans.push(Rc::new(plan)),
                     // An engine may still refuse the problem; another one may take it.
                     Err(error) => refusal = error,
@@ -154,37 +185,30 @@ impl ConvolutionPlan for CudnnPlan {
         pack.set(Name::CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, Kind::CUDNN_TYPE_INT64, &names)?;
         pack.set(Name::CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, Kind::CUDNN_TYPE_VOID_PTR, &addresses)?;
         pack.set(Name::CUDNN_ATTR_VARIANT_PACK_WORKSPACE, Kind::CUDNN_TYPE_VOID_PTR, &[workspace.0])?;
-        let pack = pack.finished()?;
+        let (pack, handle) = (pack.finished()?, self.handle.on_stream()?);
         // SAFETY: the plan and the pack are finished; the addresses point to tensors with the
         // problem's dimensions, kept by the op until it has finished.
-        let status = unsafe { sys::cudnnBackendExecute(self.handle, self.plan.0, pack.0) };
+        let status = unsafe { sys::cudnnBackendExecute(handle, self.plan.0, pack.0) };
         check("cudnnBackendExecute", status)
-    }
-}
-
-impl Drop for Cudnn {
-    fn drop(&mut self) {
-        self.choices.borrow_mut().clear();
-        // SAFETY: `open` created the handle, which is not used again.
-        let _ = unsafe { result::destroy_handle(self.handle) };
     }
 }
 
 impl CudnnPlan {
     fn new(
-        handle: sys::cudnnHandle_t,
+        handle: &Rc<CudnnHandle>,
         problem: &ConvolutionProblem,
         graph: &Rc<Graph>,
         config: Descriptor,
     ) -> Result<CudnnPlan, String> {
         let plan = Descriptor::new(Type::CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)?;
-        plan.set(Name::CUDNN_ATTR_EXECUTION_PLAN_HANDLE, Kind::CUDNN_TYPE_HANDLE, &[handle])?;
+        plan.set(Name::CUDNN_ATTR_EXECUTION_PLAN_HANDLE, Kind::CUDNN_TYPE_HANDLE, &[handle.raw])?;
         plan.set_descriptors(Name::CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, &[&config])?;
         let plan = plan.finished()?;
         let mut bytes = [0_i64];
         plan.get(Name::CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, Kind::CUDNN_TYPE_INT64, &mut bytes)?;
         let workspace_bytes = usize::try_from(bytes[0]).map_err(|_| "a workspace of negative size".to_owned())?;
-        Ok(CudnnPlan { handle, problem: *problem, workspace_bytes, plan, parts: (config, Rc::clone(graph)) })
+        let (parts, handle) = ((config, Rc::clone(graph)), Rc::clone(handle));
+        Ok(CudnnPlan { problem: *problem, workspace_bytes, plan, parts, handle })
     }
 }
 

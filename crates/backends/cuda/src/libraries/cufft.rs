@@ -1,15 +1,19 @@
 //! cuFFT: Fourier transforms of contiguous lines, with one plan for each length, batch and kind.
 //! The library's work area is the op's scratch memory, so a kept plan uses little memory.
 
+use std::cell::Cell;
 use std::ffi::{c_int, c_longlong, c_void};
 use std::rc::Rc;
 
 use cudarc::cufft::{result, sys};
+use cudarc::driver::sys::CUstream;
 use panoply_core::{DeviceId, Error, Result};
 
 use panoply_c_gpu::driver::Address;
 use panoply_c_gpu::kept_plans::KeptPlans;
 use panoply_c_gpu::library::{TransformKind, TransformPlan, Transforms};
+
+use super::CurrentStream;
 
 /// The most plans that are kept.
 const PLANS_MAX: usize = 256;
@@ -20,10 +24,10 @@ const INVERSE: c_int = 1;
 /// The length of a line, the number of lines, the kind, and whether in f64.
 type PlanKey = (usize, usize, TransformKind, bool);
 
-/// The library on the engine's stream.
+/// The library.
 pub(crate) struct Cufft {
     device: DeviceId,
-    stream: sys::cudaStream_t,
+    stream: CurrentStream,
     plans: KeptPlans<PlanKey, FftPlan>,
 }
 
@@ -32,13 +36,17 @@ pub(crate) struct FftPlan {
     workspace_bytes: usize,
     device: DeviceId,
     handle: sys::cufftHandle,
+    stream: CurrentStream,
+    /// The stream that the handle was last told. Runs on several streams may overlap, because each
+    /// has a work area of its own.
+    told: Cell<CUstream>,
     kind: TransformKind,
     wide: bool,
 }
 
 impl Cufft {
     /// Opens the library, or returns why it is missing.
-    pub(crate) fn open(device: DeviceId, stream: sys::cudaStream_t) -> Result<Cufft, String> {
+    pub(crate) fn open(device: DeviceId, stream: CurrentStream) -> Result<Cufft, String> {
         // SAFETY: looks for the library by name, which only runs its initialisers.
         if !unsafe { sys::is_culib_present() } {
             return Err("libcufft was not found".to_owned());
@@ -59,7 +67,7 @@ impl Transforms for Cufft {
 
 impl Cufft {
     fn planned(&self, key: PlanKey) -> Option<Rc<dyn TransformPlan>> {
-        let plan = self.plans.get(key, || FftPlan::new(self.device, self.stream, key).ok());
+        let plan = self.plans.get(key, || FftPlan::new(self.device, &self.stream, key).ok());
         plan.map(|plan| plan as Rc<dyn TransformPlan>)
     }
 }
@@ -76,9 +84,10 @@ impl TransformPlan for FftPlan {
 }
 
 impl FftPlan {
-    fn new(device: DeviceId, stream: sys::cudaStream_t, key: PlanKey) -> Result<FftPlan, result::CufftError> {
+    fn new(device: DeviceId, stream: &CurrentStream, key: PlanKey) -> Result<FftPlan, result::CufftError> {
         let (len, lines, kind, wide) = key;
-        let mut plan = FftPlan { workspace_bytes: 0, device, handle: result::create()?, kind, wide };
+        let (handle, told) = (result::create()?, Cell::new(std::ptr::null_mut()));
+        let mut plan = FftPlan { workspace_bytes: 0, device, handle, stream: Rc::clone(stream), told, kind, wide };
         let (mut len, lines) = (len as c_longlong, lines as c_longlong);
         let (from, to) = match kind {
             TransformKind::Forward | TransformKind::Inverse => (len, len),
@@ -101,7 +110,6 @@ impl FftPlan {
             let length = &raw mut len;
             plan.workspace_bytes =
                 result::make_plan_many64(plan.handle, 1, length, dense, 1, from, dense, 1, to, transform, lines)?;
-            result::set_stream(plan.handle, stream)?;
         }
         Ok(plan)
     }
@@ -111,8 +119,12 @@ impl FftPlan {
         // SAFETY: the plan is alive; the addresses point to memory with the plan's sizes, kept by
         // the op until it has finished.
         unsafe {
-            result::set_work_area(self.handle, workspace as *mut c_void)?;
-            let handle = self.handle;
+            let (handle, stream) = (self.handle, self.stream.get());
+            if self.told.get() != stream {
+                result::set_stream(handle, stream.cast())?;
+                self.told.set(stream);
+            }
+            result::set_work_area(handle, workspace as *mut c_void)?;
             let direction = if self.kind == TransformKind::Forward { FORWARD } else { INVERSE };
             match (self.kind, self.wide) {
                 (TransformKind::Forward | TransformKind::Inverse, false) => {

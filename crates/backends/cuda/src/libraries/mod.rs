@@ -2,6 +2,7 @@
 //! is kept, and ops take their slower path.
 
 use std::cell::{Cell, OnceCell};
+use std::rc::Rc;
 
 use cudarc::driver::sys;
 use panoply_c_gpu::library::Sensors;
@@ -16,11 +17,14 @@ use cublas::Cublas;
 use cudnn::Cudnn;
 use cufft::Cufft;
 
+/// The stream on which libraries queue their work: the compute stream of the lane in use.
+pub(crate) type CurrentStream = Rc<Cell<sys::CUstream>>;
+
 /// Handles to the libraries. They are made on the engine's thread, with the device's context
 /// current.
 pub(crate) struct Libraries {
     device: DeviceId,
-    stream: sys::CUstream,
+    stream: CurrentStream,
     cublas: OnceCell<Result<Cublas, String>>,
     cudnn: OnceCell<Result<Cudnn, String>>,
     cufft: OnceCell<Result<Cufft, String>>,
@@ -31,8 +35,8 @@ pub(crate) struct Libraries {
 }
 
 impl Libraries {
-    /// Starts without any library loaded. All their work will be queued on this stream.
-    pub(crate) fn new(info: &DeviceInfo, stream: sys::CUstream) -> Libraries {
+    /// Starts without any library loaded.
+    pub(crate) fn new(info: &DeviceInfo, stream: CurrentStream) -> Libraries {
         Libraries {
             device: info.id,
             stream,
@@ -48,17 +52,17 @@ impl Libraries {
 
     /// cuBLASLt, if it is installed.
     pub(crate) fn cublas(&self) -> Option<&Cublas> {
-        self.cublas.get_or_init(|| Cublas::open(self.device, self.stream.cast())).as_ref().ok()
+        self.cublas.get_or_init(|| Cublas::open(self.device, Rc::clone(&self.stream))).as_ref().ok()
     }
 
     /// cuDNN, if it is installed.
     pub(crate) fn cudnn(&self) -> Option<&Cudnn> {
-        self.cudnn.get_or_init(|| Cudnn::open(self.stream.cast())).as_ref().ok()
+        self.cudnn.get_or_init(|| Cudnn::open(Rc::clone(&self.stream))).as_ref().ok()
     }
 
     /// cuFFT, if it is installed.
     pub(crate) fn cufft(&self) -> Option<&Cufft> {
-        self.cufft.get_or_init(|| Cufft::open(self.device, self.stream.cast())).as_ref().ok()
+        self.cufft.get_or_init(|| Cufft::open(self.device, Rc::clone(&self.stream))).as_ref().ok()
     }
 }
 

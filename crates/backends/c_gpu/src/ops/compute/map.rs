@@ -452,8 +452,8 @@ impl Maps {
     /// Uploads a program and returns its index among the programs of the same hash.
     fn assemble(&mut self, program: &Program, dtypes: &[DType], context: &mut Context) -> Result<usize> {
         if self.code_count >= CODES_MAX {
-            // Kernels in flight may still read the programs, so these are released when the present
-            // op has finished.
+            // Kernels in flight on any lane may still read the programs.
+            context.release_behind_all();
             self.codes.drain().flat_map(|(_, codes)| codes).for_each(|code| context.hold(code.block));
             self.code_count = 0;
         }

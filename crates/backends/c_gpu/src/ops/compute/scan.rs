@@ -261,7 +261,11 @@ struct ScanBoard {
 const BOARD_TILES_MIN: usize = 1 << 14;
 const WORD_BYTES: usize = 8;
 
-impl DeviceState for ScanBoard {}
+impl DeviceState for ScanBoard {
+    fn is_per_lane() -> bool {
+        true
+    }
+}
 
 impl ScanBoard {
     /// A board for `tiles` tiles, and this launch's epoch, which none of the board's words has.

@@ -15,10 +15,10 @@ use crate::context::Context;
 mod aes;
 mod answer;
 mod chacha;
+mod ecdsa;
 mod ed25519;
 mod edwards;
 mod gcm;
-mod p256;
 mod pack;
 mod rsa;
 mod seal;
@@ -28,7 +28,7 @@ mod signing;
 mod unpack;
 
 /// Why an op of the domain is not supported.
-const NO_KERNEL: &str = "of the crypto domain it runs ciphers, hashes, blocks of LZ4, bare DEFLATE to be decompressed, signatures of Ed25519 and of ECDSA over P-256 under keys in the usual form, and those of RSA to be verified";
+const NO_KERNEL: &str = "of the crypto domain it runs ciphers, hashes, blocks of LZ4, bare DEFLATE to be decompressed, signatures of Ed25519 and of ECDSA over P-256 and P-384 under keys in the usual form, and those of RSA to be verified";
 
 pub(super) fn run(op: &CryptoOp, context: &mut Context) -> Result<Value> {
     match op {
@@ -39,7 +39,7 @@ pub(super) fn run(op: &CryptoOp, context: &mut Context) -> Result<Value> {
         CryptoOp::Hash(op) => sha::hash(op, context),
         CryptoOp::Hmac(op) => sha::hmac(op, context),
         CryptoOp::Verify(op) if ed25519::is_for(op.key()) => ed25519::verify(op, context),
-        CryptoOp::Verify(op) if p256::is_for(op.key()) => p256::verify(op, context),
+        CryptoOp::Verify(op) if ecdsa::is_for(op.key()) => ecdsa::verify(op, context),
         CryptoOp::Verify(op) if rsa::is_for(op.key()) => rsa::verify(op, context),
         CryptoOp::Sign(op) => signing::sign(op, context),
         CryptoOp::Compress(op) => pack::compress(op, context),
@@ -102,7 +102,7 @@ pub(super) fn supports(op: &CryptoOp) -> Support {
     match op {
         CryptoOp::Seal(_) | CryptoOp::Open(_) | CryptoOp::Encrypt(_) | CryptoOp::Decrypt(_) => Support::Yes,
         CryptoOp::Hash(_) | CryptoOp::Hmac(_) => Support::Yes,
-        CryptoOp::Verify(op) if ed25519::is_for(op.key()) || p256::is_for(op.key()) => Support::Yes,
+        CryptoOp::Verify(op) if ed25519::is_for(op.key()) || ecdsa::is_for(op.key()) => Support::Yes,
         CryptoOp::Verify(op) if rsa::is_for(op.key()) => Support::Yes,
         CryptoOp::Sign(op) if signing::is_for(op.key()) => Support::Yes,
         CryptoOp::Compress(op) => pack::supports(op),

@@ -4,6 +4,7 @@
 use panoply_core::op::crypto::Verify;
 use panoply_core::{Bytes, DType, Error, Result, Shape, Value};
 
+use super::ecdsa::Curve;
 use crate::arguments::Arguments;
 use crate::context::{Context, DeviceState};
 use crate::driver::{Address, Launch};
@@ -76,14 +77,22 @@ pub(super) fn thread_each(count: usize) -> Launch {
 #[derive(Default)]
 pub(super) struct BaseTables {
     pub(super) ed25519: Option<LeasedBlock>,
-    pub(super) p256: Option<LeasedBlock>,
+    p256: Option<LeasedBlock>,
+    p384: Option<LeasedBlock>,
+}
+
+impl BaseTables {
+    /// The table of a curve of ECDSA.
+    pub(super) fn of(&mut self, curve: &Curve) -> &mut Option<LeasedBlock> {
+        if curve.number_bytes() == 32 { &mut self.p256 } else { &mut self.p384 }
+    }
 }
 
 impl DeviceState for BaseTables {}
 
 /// The table in a field of [`BaseTables`]; if absent, `make` queues kernels that compute it.
 pub(super) fn base_table(
-    place: fn(&mut BaseTables) -> &mut Option<LeasedBlock>,
+    place: impl FnOnce(&mut BaseTables) -> &mut Option<LeasedBlock>,
     bytes: usize,
     context: &mut Context,
     make: impl FnOnce(Address, &mut Context) -> Result<()>,
@@ -98,6 +107,7 @@ pub(super) fn base_table(
         let made = make(address, context);
         if made.is_ok() && !context.is_rehearsal() {
             *place = Some(block);
+            context.publish();
         } else {
             // A kernel may be writing to it.
             context.hold(block);

@@ -1,4 +1,5 @@
-//! Sign with Ed25519 and with ECDSA over P-256: one thread for each message, all under one key.
+//! Sign with Ed25519 and with ECDSA over P-256 and P-384: one thread for each message, all under one
+//! key.
 //!
 //! Everything runs on the device, in constant time: the nonces, the multiple of the base (a thread
 //! reads every entry of the table and selects one by masks), and the rest. Expanded keys lie in
@@ -10,15 +11,15 @@
 //! so one flipped bit is enough: in a signature it makes an invalid signature, in a nonce a valid
 //! one. Two measures prevent this, and both are needed:
 //!
-//! 1. Nonces are hedged. The host draws 32 bytes of the system's randomness for each op. The nonce
-//!    is a hash of these bytes, the message's index in the op, the key and the message: RFC 6979,
-//!    3.6, for P-256, and for Ed25519 a first block of SHA-512 that contains them beside the
-//!    prefix. So the nonces of two signatures are unrelated, and a fault in a nonce, or a message
+//! 1. Nonces are hedged. For each op the host draws as many random bytes of the system as a nonce
+//!    has. The nonce is a hash of these bytes, the message's index in the op, the key and the
+//!    message: RFC 6979, 3.6, for ECDSA, and for Ed25519 a first block of SHA-512 that contains
+//!    them beside the prefix. So the nonces of two signatures are unrelated, and a fault in a nonce, or a message
 //!    that changes between two reads, reveals nothing. With poor randomness the nonces are still as
 //!    good as those of the RFCs. Therefore Ed25519 signatures differ from those of RFC 8032, and
 //!    two of one message differ; they verify as usual.
 //! 2. A second kernel verifies every signature before any is handed out, with tables of its own,
-//!    under the public key that the host has (P-256), or that a second expansion of the seed gives
+//!    under the public key that the host has (ECDSA), or that a second expansion of the seed gives
 //!    (Ed25519): a fault in the key's expansion, in a table or in a signature does not verify.
 //!    Signatures that go to the host are read once before and once after verification, from
 //!    different addresses: both copies must be equal. If one does not verify, the op ends with a
@@ -31,19 +32,19 @@
 
 use panoply_core::op::crypto::{EcdsaEncoding, HashAlgorithm, Key, Purpose, Sign, SignatureAlgorithm};
 use panoply_core::{Bytes, DType, DeviceId, Error, Result, Tensor, Value};
-use panoply_kernels::c::{ED25519_SIGN, Kernel, P256_SIGN};
+use panoply_kernels::c::{ECDSA_SIGN, ED25519_SIGN, Kernel};
 use zeroize::Zeroizing;
 
 use super::answer::{KernelOutput, OutputPlace};
+use super::ecdsa::{Curve, Number};
 use super::signatures::{Signatures, base_table, thread_each};
-use super::{ed25519, p256, sha};
+use super::{ed25519, sha};
 use crate::arguments::Arguments;
 use crate::context::{Context, WipedBuffer};
 use crate::driver::{Address, Launch};
 use crate::ops::messages::{Batch, DeviceMessages, Terms, place_plain, place_secrets};
 
-/// Bytes of a signature as kernels write it.
-const SIGNATURE_BYTES: usize = 64;
+/// Bytes of Ed25519's numbers, of which a signature has two.
 const NUMBER_BYTES: usize = 32;
 /// Offset of the second copy of the signatures: not a multiple of their length.
 const SHIFT_BYTES: usize = 48;
@@ -59,19 +60,8 @@ const PUBLIC_OFFSET: usize = 5 * NUMBER_BYTES;
 /// The bytes before the seed in PKCS#8.
 const ED25519_PREFIX: [u8; 16] =
     [0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20];
-/// The bytes before the private key in PKCS#8, and before both coordinates of the public key.
-const P256_PREFIX: [u8; 36] = [
-    0x30, 0x81, 0x87, 0x02, 0x01, 0x00, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08,
-    0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x04, 0x6d, 0x30, 0x6b, 0x02, 0x01, 0x01, 0x04, 0x20,
-];
-const P256_PUBLIC_PREFIX: [u8; 6] = [0xa1, 0x44, 0x03, 0x42, 0x00, 0x04];
-/// Bytes of randomness for the nonces of an op.
-const NOISE_BYTES: usize = 32;
 /// Words that are hashed before the message for the Ed25519 nonce: a whole block of SHA-512.
 const HEDGED_HEAD_WORDS: usize = 32;
-/// The order of P-256, highest word first.
-const P256_ORDER: [u64; 4] = [0xffff_ffff_0000_0000, u64::MAX, 0xbce6_faad_a717_9e84, 0xf3b9_cac2_fc63_2551];
-
 /// Whether this is a private key on the host, in a supported form.
 pub(super) fn is_for(key: &Key) -> bool {
     private_key(key).is_some()
@@ -80,7 +70,17 @@ pub(super) fn is_for(key: &Key) -> bool {
 /// A key's secret, with the data that comes with it.
 enum PrivateKey<'a> {
     Ed25519 { seed: &'a [u8; NUMBER_BYTES] },
-    P256 { secret: &'a [u8; NUMBER_BYTES], public: &'a [u8; 2 * NUMBER_BYTES], encoding: EcdsaEncoding },
+    Ecdsa { curve: &'static Curve, secret: &'a [u8], public: &'a [u8], encoding: EcdsaEncoding },
+}
+
+impl PrivateKey<'_> {
+    /// Bytes of each of both numbers of a signature, as kernels write them.
+    fn number_bytes(&self) -> usize {
+        match self {
+            PrivateKey::Ed25519 { .. } => NUMBER_BYTES,
+            PrivateKey::Ecdsa { curve, .. } => curve.number_bytes(),
+        }
+    }
 }
 
 fn private_key(key: &Key) -> Option<PrivateKey<'_>> {
@@ -89,10 +89,12 @@ fn private_key(key: &Key) -> Option<PrivateKey<'_>> {
         Purpose::Sign(SignatureAlgorithm::Ed25519) => {
             Some(PrivateKey::Ed25519 { seed: pkcs8.strip_prefix(&ED25519_PREFIX)?.try_into().ok()? })
         }
-        Purpose::Sign(SignatureAlgorithm::EcdsaP256(encoding)) => {
-            let (secret, rest) = pkcs8.strip_prefix(&P256_PREFIX)?.split_first_chunk()?;
-            let public = rest.strip_prefix(&P256_PUBLIC_PREFIX)?.try_into().ok()?;
-            Some(PrivateKey::P256 { secret, public, encoding })
+        Purpose::Sign(algorithm) => {
+            let (curve, encoding) = Curve::of(algorithm)?;
+            let rest = pkcs8.strip_prefix(curve.secret_prefix)?;
+            let (secret, rest) = rest.split_at_checked(curve.number_bytes())?;
+            let public = rest.strip_prefix(curve.public_prefix)?;
+            (public.len() == 2 * curve.number_bytes()).then_some(PrivateKey::Ecdsa { curve, secret, public, encoding })
         }
         _ => None,
     }
@@ -100,15 +102,16 @@ fn private_key(key: &Key) -> Option<PrivateKey<'_>> {
 
 pub(super) fn sign(op: &Sign, context: &mut Context) -> Result<Value> {
     let key = private_key(op.key()).ok_or_else(|| op.key().invalid())?;
-    if let PrivateKey::P256 { secret, .. } = &key
-        && !is_below_order(secret)
+    if let PrivateKey::Ecdsa { curve, secret, .. } = &key
+        && !is_below_order(curve, secret)
     {
         return Err(op.key().invalid());
     }
-    let texts = DeviceMessages::new(op.messages(), context)?;
-    let terms = Terms { behind: 0, unit_bytes: 1, answer_len: &|_| SIGNATURE_BYTES, data: None };
+    let (texts, number_bytes) = (DeviceMessages::new(op.messages(), context)?, key.number_bytes());
+    let signature_bytes = 2 * number_bytes;
+    let terms = Terms { behind: 0, unit_bytes: 1, answer_len: &|_| signature_bytes, data: None };
     let batch = Batch::new(&texts, &terms, context)?;
-    let is_der = matches!(key, PrivateKey::P256 { encoding: EcdsaEncoding::Der, .. });
+    let is_der = matches!(key, PrivateKey::Ecdsa { encoding: EcdsaEncoding::Der, .. });
     // Only the host knows the length of the DER form.
     let place = if is_der { OutputPlace::Host } else { OutputPlace::of(texts.is_resident) };
     let made = KernelOutput::new(batch.answer_bytes(), place, context)?;
@@ -119,11 +122,13 @@ pub(super) fn sign(op: &Sign, context: &mut Context) -> Result<Value> {
     let arguments = Arguments::new().address(made.address).address(texts.address).address(batch.rows());
     match &key {
         PrivateKey::Ed25519 { seed } => sign_ed25519(*seed, &batch, arguments, context)?,
-        PrivateKey::P256 { secret, public, .. } => sign_p256(*secret, *public, &batch, arguments, context)?,
+        PrivateKey::Ecdsa { curve, secret, public, .. } => {
+            sign_ecdsa(curve, &[secret, public], &batch, arguments, context)?;
+        }
     }
     let before = match place {
         OutputPlace::Device => None,
-        OutputPlace::Host | OutputPlace::Secret => Some(context.download_wiped(made.address, count * SIGNATURE_BYTES)?),
+        OutputPlace::Host | OutputPlace::Secret => Some(context.download_wiped(made.address, count * signature_bytes)?),
     };
     let (verdicts, batch) = verified(op.key(), &key, made.address, texts, batch, context)?;
     let Some(before) = before else {
@@ -131,7 +136,7 @@ pub(super) fn sign(op: &Sign, context: &mut Context) -> Result<Value> {
         context.finish_with(Box::new(move |value| check_verdicts(&verdicts, device).map(|()| value)));
         return Ok(value);
     };
-    let again = shifted(made.address, count * SIGNATURE_BYTES, context)?;
+    let again = shifted(made.address, count * signature_bytes, context)?;
     let (like, offsets, device) = (op.messages().clone(), batch.into_offsets(), context.device);
     context.finish_with(Box::new(move |_| {
         check_verdicts(&verdicts, device)?;
@@ -144,8 +149,8 @@ pub(super) fn sign(op: &Sign, context: &mut Context) -> Result<Value> {
             return like.like(Bytes::from_vec(signatures.to_vec()), offsets)?.into_value();
         }
         let (mut bytes, mut offsets) = (Vec::new(), vec![0]);
-        for signature in signatures.as_chunks::<SIGNATURE_BYTES>().0 {
-            write_der(signature, &mut bytes);
+        for signature in signatures.chunks_exact(signature_bytes) {
+            write_der(signature.split_at(number_bytes).into(), &mut bytes);
             offsets.push(bytes.len());
         }
         like.like(Bytes::from_vec(bytes), offsets)?.into_value()
@@ -183,7 +188,7 @@ fn verified(
     context: &mut Context,
 ) -> Result<(WipedBuffer, Batch)> {
     let count = batch.count();
-    let given = DeviceMessages::written(signatures, count, SIGNATURE_BYTES);
+    let given = DeviceMessages::written(signatures, count, 2 * private.number_bytes());
     let terms = Terms { behind: 0, unit_bytes: 1, answer_len: &|_| 1, data: None };
     let given_batch = Batch::new(&given, &terms, context)?;
     let verdicts = context.scratch(count)?;
@@ -197,9 +202,9 @@ fn verified(
             let (expanded, _, _) = expanded_ed25519(*seed, context)?;
             ed25519::launch_verify(&all, expanded + OPPOSITE_OFFSET, expanded + PUBLIC_OFFSET, context)?;
         }
-        PrivateKey::P256 { public, .. } => {
-            let point = p256::decoded(public).ok_or_else(|| key.invalid())?;
-            p256::launch_verify(&all, &point, false, context)?;
+        PrivateKey::Ecdsa { curve, public, .. } => {
+            let point = curve.decoded(public).ok_or_else(|| key.invalid())?;
+            curve.launch_verify(&all, &point, false, context)?;
         }
     }
     Ok((context.download_wiped(verdicts, count)?, all.batch))
@@ -227,12 +232,12 @@ fn ed25519_kernel(entry: &'static str, is_key: bool) -> Kernel {
 
 /// Fresh randomness of the system for the nonces of one op, on the device. `None` only in tests of
 /// published signatures.
-fn noise(context: &mut Context) -> Result<Option<Address>> {
+fn noise(bytes: usize, context: &mut Context) -> Result<Option<Address>> {
     #[cfg(test)]
     if tests::ARE_AS_PUBLISHED.get() {
         return Ok(None);
     }
-    let mut noise = Zeroizing::new([0; NOISE_BYTES]);
+    let mut noise = Zeroizing::new(vec![0; bytes]);
     getrandom::fill(&mut noise[..])
         .map_err(|error| Error::invalid("sign: nonces", "the system's randomness", error))?;
     place_secrets(&[&noise[..]], context).map(Some)
@@ -240,44 +245,53 @@ fn noise(context: &mut Context) -> Result<Option<Address>> {
 
 fn sign_ed25519(seed: &[u8], batch: &Batch, arguments: Arguments, context: &mut Context) -> Result<()> {
     let (expanded, table, first) = expanded_ed25519(seed, context)?;
-    let noise = noise(context)?;
+    let noise = noise(NUMBER_BYTES, context)?;
     let arguments = arguments.address(table).address(expanded).address(first).address(noise.unwrap_or(Address::NULL));
     let kernel = ed25519_kernel("ed25519_sign", false).flag("HEDGED", noise.is_some());
     let kernel = kernel.integer("HEAD_WORDS", HEDGED_HEAD_WORDS);
     context.launch(&kernel, thread_each(batch.count()), &mut batch.add_to(arguments))
 }
 
-fn sign_p256(secret: &[u8], public: &[u8], batch: &Batch, arguments: Arguments, context: &mut Context) -> Result<()> {
-    let bytes = p256::multiples_bytes(WINDOW, 1);
+/// Signs with the private key and both coordinates of the public key.
+fn sign_ecdsa(
+    curve: &'static Curve,
+    key: &[&[u8]],
+    batch: &Batch,
+    arguments: Arguments,
+    context: &mut Context,
+) -> Result<()> {
     let table = base_table(
-        |tables| &mut tables.p256,
-        bytes,
+        |tables| tables.of(curve),
+        curve.multiples_bytes(WINDOW, 1),
         context,
-        |table, context| p256::make_multiples(table, Address::NULL, WINDOW, 1, context),
+        |table, context| curve.make_multiples(table, Address::NULL, WINDOW, 1, context),
     )?;
-    let key = place_secrets(&[secret, public], context)?;
-    let first = place_plain(sha::first_state(HashAlgorithm::Sha256), context)?;
-    let noise = noise(context)?;
-    let complaint = context.approval(foreign_public, 0)?;
+    let key = place_secrets(key, context)?;
+    let first = place_plain(sha::first_state(curve.hash), context)?;
+    let noise = noise(curve.number_bytes(), context)?;
+    let complaint = context.approval(foreign_public, curve.number_bytes() as u64)?;
     let arguments = arguments.address(table).address(key).address(first).address(noise.unwrap_or(Address::NULL));
     let arguments = arguments.address(complaint);
-    let kernel = Kernel::new(P256_SIGN, "p256_sign").flag("WIDE", false).flag("HEDGED", noise.is_some());
+    let kernel = curve.kernel(ECDSA_SIGN, "ecdsa_sign").flag("HEDGED", noise.is_some());
     // One more thread checks the key.
     context.launch(&kernel, thread_each(batch.count() + 1), &mut batch.add_to(arguments))
 }
 
-/// The error for a private key whose public key belongs to another key.
-fn foreign_public(_: u64, _: u64) -> Error {
-    Error::InvalidKey { algorithm: SignatureAlgorithm::EcdsaP256(EcdsaEncoding::Der).name() }
+/// The error for a private key, with numbers of `bytes` bytes, whose public key belongs to another
+/// key.
+fn foreign_public(_: u64, bytes: u64) -> Error {
+    let algorithm = match bytes {
+        32 => SignatureAlgorithm::EcdsaP256(EcdsaEncoding::Der),
+        _ => SignatureAlgorithm::EcdsaP384(EcdsaEncoding::Der),
+    };
+    Error::InvalidKey { algorithm: algorithm.name() }
 }
 
-/// Whether a P-256 private key is valid: not zero, and below the order. Runs in constant time.
-fn is_below_order(secret: &[u8; NUMBER_BYTES]) -> bool {
-    let words = Zeroizing::new(std::array::from_fn::<u64, 4, _>(|index| {
-        secret[8 * index..8 * index + 8].iter().fold(0, |word, byte| word << 8 | u64::from(*byte))
-    }));
+/// Whether a private key is valid: not zero, and below the order. Runs in constant time.
+fn is_below_order(curve: &Curve, secret: &[u8]) -> bool {
+    let words: Zeroizing<Number> = Zeroizing::new(curve.number(secret));
     let (mut borrow, mut any) = (0, 0);
-    for (word, most) in words.iter().zip(P256_ORDER).rev() {
+    for (word, most) in words.iter().zip(curve.order) {
         borrow = (u128::from(*word).wrapping_sub(u128::from(most)).wrapping_sub(borrow) >> 64) & 1;
         any |= word;
     }
@@ -285,11 +299,11 @@ fn is_below_order(secret: &[u8; NUMBER_BYTES]) -> bool {
 }
 
 /// Writes both numbers of a signature as a DER SEQUENCE.
-fn write_der(signature: &[u8; SIGNATURE_BYTES], to: &mut Vec<u8>) {
+fn write_der(numbers: [&[u8]; 2], to: &mut Vec<u8>) {
     let start = to.len();
     to.extend([0x30, 0]);
-    for number in signature.as_chunks::<NUMBER_BYTES>().0 {
-        let zeros = number.iter().take(NUMBER_BYTES - 1).take_while(|byte| **byte == 0).count();
+    for number in numbers {
+        let zeros = number.iter().take(number.len() - 1).take_while(|byte| **byte == 0).count();
         let number = &number[zeros..];
         // A zero byte precedes a number with its highest bit set, since numbers are not negative.
         let sign: &[u8] = if number[0] >= 0x80 { &[0] } else { &[] };

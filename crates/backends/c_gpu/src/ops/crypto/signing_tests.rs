@@ -27,6 +27,8 @@ fn as_published<T>(run: impl FnOnce() -> T) -> T {
 
 const FIXED: SignatureAlgorithm = SignatureAlgorithm::EcdsaP256(EcdsaEncoding::Fixed);
 const DER: SignatureAlgorithm = SignatureAlgorithm::EcdsaP256(EcdsaEncoding::Der);
+const FIXED_384: SignatureAlgorithm = SignatureAlgorithm::EcdsaP384(EcdsaEncoding::Fixed);
+const DER_384: SignatureAlgorithm = SignatureAlgorithm::EcdsaP384(EcdsaEncoding::Der);
 
 fn bytes(hex: &str) -> Vec<u8> {
     (0..hex.len() / 2).map(|at| u8::from_str_radix(&hex[2 * at..2 * at + 2], 16).unwrap()).collect()
@@ -47,6 +49,27 @@ const SIGNED: [(&[u8], &str); 2] = [
         b"test",
         "f1abb023518351cd71d881567b1ea663ed3efcf6c5132b354f28d3b0b7d38367\
          019f4113742a2b14bd25926b49c649155f267e60d3814b4c0cc84250e46f0083",
+    ),
+];
+/// The key of RFC 6979, A.2.6.
+const SECRET_384: &str = "6b9d3dad2e1b8c1c05b19875b6659f4de23c3b667bf297ba9aa47740787137d8\
+    96d5724e4c70a825f872c9ea60d2edf5";
+const PUBLIC_384: &str = "ec3a4e415b4e19a4568618029f427fa5da9a8bc4ae92e02e06aae5286b300c64\
+    def8f0ea9055866064a254515480bc138015d9b72d7d57244ea8ef9ac0c62189\
+    6708a59367f9dfb9f54ca84b3f1c9db1288b231c3ae0d4fe7344fd2533264720";
+/// Its signatures with SHA-384.
+const SIGNED_384: [(&[u8], &str); 2] = [
+    (
+        b"sample",
+        "94edbb92a5ecb8aad4736e56c691916b3f88140666ce9fa73d64c4ea95ad133c\
+         81a648152e44acf96e36dd1e80fabe4699ef4aeb15f178cea1fe40db2603138f\
+         130e740a19624526203b6351d0a3a94fa329c145786e679e7b82c71a38628ac8",
+    ),
+    (
+        b"test",
+        "8203b63d3c853e8d77227fb377bcf7b7b772e97892a80f36ab775d509d7a5feb\
+         0542a7f0812998da8f1dd3ca3cf023dbddd0760448d42d8a43af45af836fce4d\
+         e8be06b485e9b61b827c2f13173923e06a739f040649a667bf3b828246baa5a5",
     ),
 ];
 /// Seeds, messages and signatures of RFC 8032, 7.1.
@@ -78,9 +101,24 @@ fn ed25519(seed: &[u8]) -> Key {
     Key::sign(SignatureAlgorithm::Ed25519, &[&ED25519_PREFIX[..], seed].concat()).unwrap()
 }
 
-fn p256(algorithm: SignatureAlgorithm, secret: &[u8]) -> Key {
-    let pkcs8 = [&P256_PREFIX[..], secret, &P256_PUBLIC_PREFIX, &bytes(PUBLIC)].concat();
+/// A private key with the public key of the published one.
+fn ecdsa(algorithm: SignatureAlgorithm, secret: &[u8]) -> Key {
+    let (curve, _) = Curve::of(algorithm).unwrap();
+    let pkcs8 = [curve.secret_prefix, secret, curve.public_prefix, &bytes(published(algorithm)[1])].concat();
     Key::sign(algorithm, &pkcs8).unwrap()
+}
+
+/// The published private key, and the public key.
+fn published(algorithm: SignatureAlgorithm) -> [&'static str; 2] {
+    match algorithm {
+        SignatureAlgorithm::EcdsaP384(_) => [SECRET_384, PUBLIC_384],
+        _ => [SECRET, PUBLIC],
+    }
+}
+
+/// A published key.
+fn key(algorithm: SignatureAlgorithm) -> Key {
+    ecdsa(algorithm, &bytes(published(algorithm)[0]))
 }
 
 /// From this number on, signatures of both kinds are verified with tables of the key.
@@ -126,9 +164,11 @@ fn published_signatures_are_made_without_randomness() {
                 let made = signed(engine, &ed25519(&bytes(seed)), bytes(message)).unwrap();
                 assert_eq!(slices(&made), [bytes(signature)]);
             }
-            for (message, signature) in SIGNED {
-                let made = signed(engine, &p256(FIXED, &bytes(SECRET)), message.to_vec()).unwrap();
-                assert_eq!(slices(&made), [bytes(signature)]);
+            for (algorithm, known) in [(FIXED, SIGNED), (FIXED_384, SIGNED_384)] {
+                for (message, signature) in known {
+                    let made = signed(engine, &key(algorithm), message.to_vec()).unwrap();
+                    assert_eq!(slices(&made), [bytes(signature)]);
+                }
             }
         })
     });
@@ -154,9 +194,9 @@ fn the_processor_agrees() {
         let public = Key::verify(SignatureAlgorithm::Ed25519, &bytes(EDWARDS_PUBLIC)).unwrap();
         let verify = Verify::new(&public, messages.clone(), made).into_op().unwrap();
         assert_eq!(Verify::output(run_one(processor.as_mut(), verify).unwrap()).unwrap(), [true; 70]);
-        for algorithm in [FIXED, DER] {
-            let made = signed(engine, &p256(algorithm, &bytes(SECRET)), messages.clone()).unwrap();
-            let public = Key::verify(algorithm, &[&[4][..], &bytes(PUBLIC)].concat()).unwrap();
+        for algorithm in [FIXED, DER, FIXED_384, DER_384] {
+            let made = signed(engine, &key(algorithm), messages.clone()).unwrap();
+            let public = Key::verify(algorithm, &[&[4][..], &bytes(published(algorithm)[1])].concat()).unwrap();
             let verify = Verify::new(&public, messages.clone(), made).into_op().unwrap();
             let verdicts = Verify::output(run_one(processor.as_mut(), verify).unwrap()).unwrap();
             assert_eq!(verdicts, [true; 70]);
@@ -172,18 +212,19 @@ fn a_wrong_signature_is_the_devices_fault_and_is_never_handed_out() {
         Err(absence) => return println!("skipped: {absence}"),
     };
     let ed25519 = || vec![ed25519(&[7; 32])];
-    let p256 = || vec![p256(FIXED, &bytes(SECRET)), p256(DER, &bytes(SECRET))];
-    let both = || [ed25519(), p256()].concat();
+    let ecdsa = || [FIXED, DER, FIXED_384, DER_384].map(key).to_vec();
+    let all = || [ed25519(), ecdsa()].concat();
     // Both halves of a signature; the factor and the hashed public key of an expanded key.
     let spoiled = [
         ("ed25519_sign", 3, ed25519()),
         ("ed25519_sign", 40, ed25519()),
         ("ed25519_expand", 5, ed25519()),
         ("ed25519_expand", 70, ed25519()),
-        ("p256_sign", 3, p256()),
-        ("p256_sign", 40, p256()),
-        ("download", 3, both()),
-        ("download", 40, both()),
+        ("ecdsa_sign", 3, ecdsa()),
+        ("ecdsa_sign", 40, ecdsa()),
+        ("ecdsa_sign", 70, ecdsa()),
+        ("download", 3, all()),
+        ("download", 40, all()),
     ];
     for (kernel, byte, keys) in spoiled {
         for key in &keys {
@@ -207,35 +248,40 @@ fn a_wrong_signature_is_the_devices_fault_and_is_never_handed_out() {
 #[test]
 fn keys_that_are_none_are_refused() {
     with_engines(|engine| {
-        let refused = |engine: &mut dyn Engine, secret: &[u8]| {
-            let made = signed(engine, &p256(FIXED, secret), vec![1; 5]);
-            assert!(matches!(made, Err(Error::InvalidKey { .. })), "{made:?}");
-        };
-        let order = bytes("ffffffff00000000ffffffffffffffffbce6faada7179e84f3b9cac2fc632551");
-        let mut other = bytes(SECRET);
-        other[31] ^= 1;
-        for secret in [&[0; 32][..], &[0xff; 32], &order, &other] {
-            refused(engine, secret);
+        for algorithm in [FIXED, FIXED_384] {
+            let (curve, _) = Curve::of(algorithm).unwrap();
+            let len = curve.number_bytes();
+            let order: Vec<u8> = curve.order[..len / 8].iter().rev().flat_map(|word| word.to_be_bytes()).collect();
+            let mut other = bytes(published(algorithm)[0]);
+            other[len - 1] ^= 1;
+            for secret in [vec![0; len], vec![0xff; len], order, other] {
+                let made = signed(engine, &ecdsa(algorithm, &secret), vec![1; 5]);
+                assert_eq!(made.unwrap_err(), Error::InvalidKey { algorithm: algorithm.name() });
+            }
+            assert!(is_below_order(curve, &bytes(published(algorithm)[0])));
         }
         // Without messages.
-        let none = signed(engine, &p256(DER, &bytes(SECRET)), Messages::from(Vec::<Bytes>::new())).unwrap();
+        let none = signed(engine, &key(DER), Messages::from(Vec::<Bytes>::new())).unwrap();
         assert_eq!(none.count(), 0);
     });
-    assert!(is_below_order(&bytes(SECRET).try_into().unwrap()));
     let other_form = Key::sign(FIXED, &[0x30; 67]).unwrap();
     assert!(!is_for(&other_form));
 }
 
 #[test]
 fn numbers_are_written_as_der_has_them() {
-    let mut signature = [0; SIGNATURE_BYTES];
-    (signature[31], signature[32]) = (0x7f, 0x80);
+    let (mut first, mut second) = ([0; 32], [0; 32]);
+    (first[31], second[0]) = (0x7f, 0x80);
     let mut der = Vec::new();
-    write_der(&signature, &mut der);
+    write_der([&first, &second], &mut der);
     assert_eq!(der[..6], [0x30, 38, 2, 1, 0x7f, 2]);
     assert_eq!((der[6], der[7], der[8], der.len()), (33, 0, 0x80, 40));
-    write_der(&[0; SIGNATURE_BYTES], &mut der);
+    write_der([&[0; 32]; 2], &mut der);
     assert_eq!(der[40..], [0x30, 6, 2, 1, 0, 2, 1, 0]);
+    // The longest numbers of P-384.
+    der.clear();
+    write_der([&[0xff; 48]; 2], &mut der);
+    assert_eq!((der.len(), &der[..5]), (104, &[0x30, 102, 2, 49, 0][..]));
 }
 
 /// Messages of 40 bytes on the device.
@@ -253,9 +299,11 @@ fn a_wrong_signature_among_many_is_found_too() {
         Ok(backend) => backend,
         Err(absence) => return println!("skipped: {absence}"),
     };
-    // In the last message but one.
-    let byte = SIGNATURE_BYTES * (MANY_COUNT - 2) + 40;
-    for (kernel, key) in [("ed25519_sign", ed25519(&[7; 32])), ("p256_sign", p256(FIXED, &bytes(SECRET)))] {
+    let keys =
+        [("ed25519_sign", ed25519(&[7; 32]), 64), ("ecdsa_sign", key(FIXED), 64), ("ecdsa_sign", key(FIXED_384), 96)];
+    for (kernel, key, signature_bytes) in keys {
+        // In the last message but one.
+        let byte = signature_bytes * (MANY_COUNT - 2) + 40;
         for (backend, is_fault) in [(backend.clone(), false), (backend.clone().spoils(kernel, byte), true)] {
             let info = backend.discover().unwrap().remove(0);
             let mut engine = backend.open_engine(&info, &OpenOptions::default()).unwrap();
@@ -273,7 +321,7 @@ fn a_wrong_signature_among_many_is_found_too() {
 #[test]
 fn no_two_signatures_of_one_message_share_a_nonce() {
     with_engines(|engine| {
-        for key in [ed25519(&[7; 32]), p256(FIXED, &bytes(SECRET))] {
+        for key in [ed25519(&[7; 32]), key(FIXED), key(FIXED_384)] {
             let texts: Vec<Bytes> = (0..3).map(|_| Bytes::from_vec(b"pay 5".to_vec())).collect();
             let made = [(); 2].map(|()| signed(engine, &key, texts.clone()).unwrap());
             let mut points: Vec<&[u8]> = made.iter().flat_map(slices).map(|signature| &signature[..32]).collect();
@@ -294,9 +342,10 @@ fn a_flipped_nonce_tells_nothing_of_the_key() {
         Err(absence) => return println!("skipped: {absence}"),
     };
     let (seed, _, _) = EDWARDS[0];
-    let cases: [(Key, &'static str, NonceOf); 2] = [
+    let cases: [(Key, &'static str, NonceOf); 3] = [
         (ed25519(&bytes(seed)), "modulo_order(nonce.w, hash);", nonce_of_ed25519),
-        (p256(FIXED, &bytes(SECRET)), "nonce = nonce_of(from, state);", nonce_of_p256),
+        (key(FIXED), "nonce = nonce_of(from, state);", |signature| nonce_of_ecdsa(FIXED, signature)),
+        (key(FIXED_384), "nonce = nonce_of(from, state);", |signature| nonce_of_ecdsa(FIXED_384, signature)),
     ];
     for (key, line, nonce_of) in cases {
         let sign = |backend: EmulatedBackend| {
@@ -317,20 +366,17 @@ fn a_flipped_nonce_tells_nothing_of_the_key() {
 }
 
 /// Computes the nonce of a signature of [`SIGNED_TEXT`], with the order that it is below.
-type NonceOf = fn(&[u8]) -> (U256, Modulus);
+type NonceOf = fn(&[u8]) -> (Number, Modulus);
 
 const SIGNED_TEXT: &[u8] = b"pay 5 to alice";
 
-/// A number of 256 bits, lowest word first.
-type U256 = [u64; 4];
-
 /// Arithmetic modulo the order of a base point, as an attacker computes.
 #[derive(Clone, Copy)]
-struct Modulus(U256);
+struct Modulus(Number);
 
 impl Modulus {
-    fn sum(self, a: U256, b: U256) -> U256 {
-        let (mut sum, mut less, mut carry, mut borrow) = ([0; 4], [0; 4], 0, 0);
+    fn sum(self, a: Number, b: Number) -> Number {
+        let (mut sum, mut less, mut carry, mut borrow) = ([0; 6], [0; 6], 0, 0);
         for (at, (a, b)) in a.into_iter().zip(b).enumerate() {
             let all = u128::from(a) + u128::from(b) + carry;
             (sum[at], carry) = (all as u64, all >> 64);
@@ -340,39 +386,40 @@ impl Modulus {
         if carry == 1 || borrow == 0 { less } else { sum }
     }
 
-    fn opposite(self, a: U256) -> U256 {
+    fn opposite(self, a: Number) -> Number {
         // The modulus minus one, times the number.
         let mut less = self.0;
         less[0] -= 1;
         self.product(a, less)
     }
 
-    fn product(self, a: U256, b: U256) -> U256 {
-        (0..256).rev().fold([0; 4], |product, bit| {
+    fn product(self, a: Number, b: Number) -> Number {
+        (0..384).rev().fold([0; 6], |product, bit| {
             let twice = self.sum(product, product);
             if b[bit / 64] >> (bit % 64) & 1 == 1 { self.sum(twice, a) } else { twice }
         })
     }
 
     /// The inverse, by the power of the modulus minus two.
-    fn inverse(self, a: U256) -> U256 {
+    fn inverse(self, a: Number) -> Number {
         let mut exponent = self.0;
         exponent[0] -= 2;
-        (0..256).rev().fold([1, 0, 0, 0], |power, bit| {
+        (0..384).rev().fold([1, 0, 0, 0, 0, 0], |power, bit| {
             let square = self.product(power, power);
             if exponent[bit / 64] >> (bit % 64) & 1 == 1 { self.product(square, a) } else { square }
         })
     }
 
-    fn power_of_two(self, exponent: usize) -> U256 {
-        (0..exponent).fold([1, 0, 0, 0], |power, _| self.sum(power, power))
+    fn power_of_two(self, exponent: usize) -> Number {
+        (0..exponent).fold([1, 0, 0, 0, 0, 0], |power, _| self.sum(power, power))
     }
 
     /// A big-endian number of any length.
-    fn number<'a>(self, bytes: impl IntoIterator<Item = &'a u8>) -> U256 {
-        bytes
-            .into_iter()
-            .fold([0; 4], |number, byte| self.sum(self.product(number, [256, 0, 0, 0]), [u64::from(*byte), 0, 0, 0]))
+    fn number<'a>(self, bytes: impl IntoIterator<Item = &'a u8>) -> Number {
+        bytes.into_iter().fold([0; 6], |number, byte| {
+            let moved = self.product(number, [256, 0, 0, 0, 0, 0]);
+            self.sum(moved, [u64::from(*byte), 0, 0, 0, 0, 0])
+        })
     }
 }
 
@@ -386,8 +433,8 @@ fn hashed(algorithm: HashAlgorithm, parts: &[&[u8]]) -> Vec<u8> {
 }
 
 /// The nonce of an Ed25519 signature, computed with the key: S - h a.
-fn nonce_of_ed25519(signature: &[u8]) -> (U256, Modulus) {
-    let order = Modulus([0x5812_631a_5cf5_d3ed, 0x14de_f9de_a2f7_9cd6, 0, 0x1000_0000_0000_0000]);
+fn nonce_of_ed25519(signature: &[u8]) -> (Number, Modulus) {
+    let order = Modulus([0x5812_631a_5cf5_d3ed, 0x14de_f9de_a2f7_9cd6, 0, 0x1000_0000_0000_0000, 0, 0]);
     let mut factor = hashed(HashAlgorithm::Sha512, &[&bytes(EDWARDS[0].0)]);
     factor.truncate(32);
     factor[0] &= 0xf8;
@@ -399,11 +446,12 @@ fn nonce_of_ed25519(signature: &[u8]) -> (U256, Modulus) {
 }
 
 /// The same for ECDSA: (z + r d) / s.
-fn nonce_of_p256(signature: &[u8]) -> (U256, Modulus) {
-    let [highest, second, third, lowest] = P256_ORDER;
-    let order = Modulus([lowest, third, second, highest]);
-    let (r, s) = signature.split_at(32);
-    let hash = hashed(HashAlgorithm::Sha256, &[SIGNED_TEXT]);
-    let [secret, r, s, hash] = [&bytes(SECRET)[..], r, s, &hash].map(|bytes| order.number(bytes.iter()));
+fn nonce_of_ecdsa(algorithm: SignatureAlgorithm, signature: &[u8]) -> (Number, Modulus) {
+    let (curve, _) = Curve::of(algorithm).unwrap();
+    let order = Modulus(curve.order);
+    let (r, s) = signature.split_at(curve.number_bytes());
+    let hash = hashed(curve.hash, &[SIGNED_TEXT]);
+    let secret = bytes(published(algorithm)[0]);
+    let [secret, r, s, hash] = [&secret[..], r, s, &hash].map(|bytes| order.number(bytes.iter()));
     (order.product(order.sum(hash, order.product(r, secret)), order.inverse(s)), order)
 }

@@ -182,7 +182,7 @@ fn record(ready: &mut Ready, op: &RunGraph, steps: &mut Steps<'_>) -> Result<Opt
     });
     match (ran, captured) {
         (Ok(value), Ok(captured)) if held.is_repeatable() => {
-            let block = steps.block.as_ref().map(|(block, _)| block.clone());
+            let block = steps.block().as_ref().map(|(block, _)| block.clone());
             let (driver, own) = (Rc::clone(&driver), Vec::new());
             Ok(Some((Replay { driver, captured, held, block, own, words }, value)))
         }

@@ -9,6 +9,9 @@
 //! addresses of large tensors change too, all are copied, unless they are too large for that. Steps
 //! that cannot be recorded, because they wait for the host or count their launches, run one by one.
 //!
+//! Each lane has its own recordings, which use the lane's memory and run beside those of other
+//! lanes.
+//!
 //! `recording` has one recording; this module decides when one is made and which is used.
 
 use std::sync::Arc;
@@ -23,7 +26,7 @@ use panoply_graph::{Plan, Ready, ResidentPlan};
 use super::recording::{PlanOutput, Recording, place_outputs, take_outputs};
 use super::run_graph::{Steps, run_steps};
 use crate::context::{Context, Replay};
-use crate::driver::Address;
+use crate::driver::{Address, LANES_MAX};
 
 /// Maximal number of plans with recordings in an engine; the least recently used one is dropped.
 const PLANS_MAX: usize = 16;
@@ -122,14 +125,22 @@ pub(crate) struct Replays {
     clock: u64,
 }
 
-/// A plan of recordable steps. It has run once, step by step.
+/// A plan of recordable steps.
 struct RecordedPlan {
     held: Arc<ResidentPlan>,
+    lanes: [LaneRecordings; LANES_MAX],
+    used: u64,
+}
+
+/// The recordings of a plan for one lane.
+#[derive(Default)]
+struct LaneRecordings {
+    /// Whether the plan has run there once, step by step.
+    has_run: bool,
     /// Recordings with small tensors copied.
     mixed: Recordings,
     /// Recordings with all tensors copied.
     copied: Recordings,
-    used: u64,
 }
 
 /// Recordings of one plan at different addresses, the most recently used last.
@@ -157,15 +168,18 @@ impl Replays {
         self.clock += 1;
         let place = self.known.iter().position(|known| Arc::ptr_eq(&known.held, &ready.held));
         let used = self.clock;
-        let Some(place) = place else {
+        let place = place.unwrap_or_else(|| {
             let oldest = self.known.iter().map(|known| known.used).min().filter(|_| self.known.len() >= PLANS_MAX);
             self.let_go(|known| Some(known.used) == oldest, steps.context);
-            let (held, mixed, copied) = (Arc::clone(&ready.held), Recordings::default(), Recordings::default());
-            self.known.push(RecordedPlan { held, mixed, copied, used });
-            return run_steps(ready, op, steps);
-        };
+            self.known.push(RecordedPlan { held: Arc::clone(&ready.held), lanes: Default::default(), used });
+            self.known.len() - 1
+        });
         let known = &mut self.known[place];
         known.used = used;
+        let known = &mut known.lanes[steps.context.lane()];
+        if !std::mem::replace(&mut known.has_run, true) {
+            return run_steps(ready, op, steps);
+        }
         let small = small_bytes(&ready.held.plan, op);
         let resident = if small > 0 { steps.with_resident(op, small)? } else { None };
         let op = resident.as_ref().unwrap_or(op);
@@ -189,6 +203,7 @@ impl Replays {
     /// Drops plans. Work in flight may still use their recordings.
     fn let_go(&mut self, goes: impl Fn(&RecordedPlan) -> bool, context: &mut Context) {
         if self.known.iter().any(&goes) {
+            context.release_behind_all();
             let gone: Vec<RecordedPlan> = self.known.extract_if(.., |known| goes(known)).collect();
             context.hold_replays(gone.into_iter().flat_map(RecordedPlan::into_replays));
         }
@@ -197,8 +212,8 @@ impl Replays {
 
 impl RecordedPlan {
     fn into_replays(self) -> impl Iterator<Item = Replay> {
-        let RecordedPlan { mixed, copied, .. } = self;
-        mixed.recorded.into_iter().chain(copied.recorded).map(|(_, recording)| recording.into_replay())
+        let all = self.lanes.into_iter().flat_map(|lane| lane.mixed.recorded.into_iter().chain(lane.copied.recorded));
+        all.map(|(_, recording)| recording.into_replay())
     }
 }
 

@@ -1,9 +1,10 @@
 //! RunGraph: queues the steps of the plan one after the other on the compute stream, with
 //! intermediate tensors in one block.
 //!
-//! The block belongs to the engine, and all graphs share it: their steps are in order on one
-//! stream, so a place is written only after all its earlier readers. Constants stay on the device
-//! with the plan.
+//! The block belongs to a lane, and all graphs of the lane share it: their steps are in order on
+//! one stream, so a place is written only after all its earlier readers. Graphs that need a large
+//! block share the first lane's, and run one after the other. Constants stay on the device with the
+//! plan, for all lanes.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -17,7 +18,7 @@ use panoply_graph::{Destination, DeviceTarget, Executor, Facts, Plans, Ready, Ro
 
 use super::replay::Replays;
 use crate::context::{Context, DeviceState, PlannedOutput, PlannedPlace, Replay};
-use crate::driver::Address;
+use crate::driver::{Address, LANES_MAX};
 use crate::ops::compute::map::waiting::DeferredMaps;
 
 /// The GPUs of the C dialect for the graph compiler: a map with more nodes would process one
@@ -42,12 +43,23 @@ pub const GRAPH_TARGET: DeviceTarget = DeviceTarget {
     rates: Rates { bytes_per_ns: 4_000.0, flops_per_ns: 50_000.0, launch_ns: 2_000.0 },
 };
 
-/// Plans, their kept data, and the block that they share.
+/// Maximum size of a block that each lane has for itself.
+const LANE_BLOCK_BYTES_MAX: usize = 256 << 20;
+
+/// Plans, their kept data, and the blocks that they share.
 #[derive(Default)]
 struct Graphs {
     plans: Plans,
-    block: Option<(DeviceBuffer, Address)>,
+    blocks: [Block; LANES_MAX],
     replays: Replays,
+}
+
+/// A block for intermediate tensors.
+#[derive(Default)]
+pub(super) struct Block {
+    pub(super) memory: Option<(DeviceBuffer, Address)>,
+    /// The lane of the last graph that used it.
+    lane: usize,
 }
 
 impl DeviceState for Graphs {
@@ -62,11 +74,14 @@ impl Graphs {
     fn clear(&mut self, context: &mut Context) {
         context.hold_replays(self.take_replays());
         self.plans.clear();
-        if let Some((block, _)) = self.block.take()
-            && let Ok(block) = as_tensor(block)
-        {
-            context.keep(&block);
+        for block in &mut self.blocks {
+            if let Some((block, _)) = block.memory.take()
+                && let Ok(block) = as_tensor(block)
+            {
+                context.keep(&block);
+            }
         }
+        context.release_behind_all();
     }
 }
 
@@ -103,13 +118,14 @@ pub(super) fn run(op: &RunGraph, context: &mut Context) -> Result<Value> {
 fn run_with(graphs: &mut Graphs, op: &RunGraph, context: &mut Context) -> Result<Value> {
     let is_rehearsal = context.is_rehearsal();
     let facts = facts(context);
-    let Graphs { plans, block, replays } = graphs;
-    let mut steps = Steps { context, block, outputs: VecDeque::new(), waiting: DeferredMaps::default() };
+    let Graphs { plans, blocks, replays } = graphs;
+    let mut steps = Steps { context, blocks, home: 0, outputs: VecDeque::new(), waiting: DeferredMaps::default() };
     // In a rehearsal nothing is brought to the device, so nothing is kept either.
     let mut passing = Plans::default();
     let plans = if is_rehearsal { &mut passing } else { plans };
     plans.get(op, &facts, &mut steps).and_then(|ready| {
         steps.context.hold_plan(&ready.held);
+        steps.choose_block(ready.held.plan.arena_bytes)?;
         match is_rehearsal {
             false => replays.run(ready, op, &mut steps),
             true => run_steps(ready, op, &mut steps),
@@ -133,8 +149,9 @@ fn as_tensor(block: DeviceBuffer) -> Result<Tensor> {
 
 pub(super) struct Steps<'a> {
     pub(super) context: &'a mut Context,
-    /// The block for intermediate tensors.
-    pub(super) block: &'a mut Option<(DeviceBuffer, Address)>,
+    /// The blocks for intermediate tensors, and which of them the graph uses.
+    blocks: &'a mut [Block; LANES_MAX],
+    home: usize,
     /// Memory for the graph's outputs, in the order of the steps; if empty, memory is allocated on
     /// demand.
     pub(super) outputs: VecDeque<(DeviceBuffer, Address)>,
@@ -143,6 +160,20 @@ pub(super) struct Steps<'a> {
 }
 
 impl Steps<'_> {
+    /// Chooses the block, behind the last graph that used it.
+    fn choose_block(&mut self, bytes: usize) -> Result<()> {
+        let lane = self.context.lane();
+        self.home = if bytes <= LANE_BLOCK_BYTES_MAX { lane } else { 0 };
+        let block = &mut self.blocks[self.home];
+        let last = std::mem::replace(&mut block.lane, lane);
+        if block.memory.is_some() { self.context.follow(last) } else { Ok(()) }
+    }
+
+    /// The block that the graph uses.
+    pub(super) fn block(&mut self) -> &mut Option<(DeviceBuffer, Address)> {
+        &mut self.blocks[self.home].memory
+    }
+
     /// The op with its inputs of more than `small` bytes on the device and contiguous; `None` if
     /// they already are.
     pub(super) fn with_resident(&mut self, op: &RunGraph, small: usize) -> Result<Option<RunGraph>> {
@@ -175,7 +206,7 @@ impl Steps<'_> {
     /// graph, or unspecified.
     fn place_of(&mut self, output: &Destination) -> Option<PlannedPlace> {
         let ((buffer, start), offset) = match output.arena_offset {
-            Some(offset) => (self.block.clone()?, offset),
+            Some(offset) => (self.block().clone()?, offset),
             None if output.is_output => (self.outputs.pop_front()?, 0),
             None => return None,
         };
@@ -188,7 +219,7 @@ impl Steps<'_> {
     /// write there. This happens if an op asks for its outputs in another order, or for scratch of
     /// the same size first, or returns an input.
     fn settle(&mut self, value: Value, places: &[Option<PlannedPlace>]) -> Result<Value> {
-        let block = self.block.as_ref().map(|(block, _)| block.token());
+        let block = self.block().as_ref().map(|(block, _)| block.token());
         let mut places = places.iter();
         value.try_map(|tensor| {
             let place = places.next().and_then(Option::as_ref);
@@ -232,14 +263,14 @@ impl Executor for Steps<'_> {
     }
 
     fn prepare(&mut self, arena_bytes: usize) -> Result<()> {
-        if self.block.as_ref().is_some_and(|(block, _)| block.len_bytes() >= arena_bytes) || arena_bytes == 0 {
+        if self.block().as_ref().is_some_and(|(block, _)| block.len_bytes() >= arena_bytes) || arena_bytes == 0 {
             return Ok(());
         }
-        if let Some((before, _)) = self.block.take() {
+        if let Some((before, _)) = self.block().take() {
             // Graphs in flight still use it.
             self.context.keep(&as_tensor(before)?);
         }
-        *self.block = Some(self.context.memory.tensor(arena_bytes)?);
+        *self.block() = Some(self.context.memory.tensor(arena_bytes)?);
         Ok(())
     }
 
@@ -250,7 +281,9 @@ impl Executor for Steps<'_> {
     }
 
     fn constant(&mut self, tensor: &Tensor) -> Result<Tensor> {
-        self.resident(tensor)
+        let kept = self.resident(tensor);
+        self.context.publish();
+        kept
     }
 
     fn step(&mut self, op: &Op, outputs: &[Destination]) -> Result<Value> {
@@ -263,6 +296,10 @@ impl Executor for Steps<'_> {
         self.context.planned.forget();
         let value = value.and_then(|value| self.settle(value, &places));
         self.context.next_part();
+        if outputs.is_empty() {
+            // Results that are computed once, for all later runs.
+            self.context.publish();
+        }
         value
     }
 }

@@ -91,7 +91,8 @@ pub fn run(job: &ConvolutionTask, context: &mut Context) -> Result<bool> {
         Some(plan) => plan,
         None => {
             // The choice serves later ops, even if this run is a rehearsal.
-            let plan = match context.lasting(|context| choose(library, job, context)) {
+            let chosen = context.lasting(|context| context.follow_all().and_then(|()| choose(library, job, context)));
+            let plan = match chosen {
                 // Tried again when there is memory; our own kernel needs none.
                 Err(Error::OutOfMemory { .. }) => return Ok(false),
                 chosen => chosen?,

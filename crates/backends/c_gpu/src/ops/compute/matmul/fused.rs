@@ -25,6 +25,7 @@ impl Product<'_> {
         let problem = job.problem(true);
         if library.choice(&problem).is_none() && !context.is_request() {
             let plan = context.lasting(|context| -> Result<_> {
+                context.follow_all()?;
                 let own = self.time_of_products(context)?;
                 match library::fastest(library, &job, context) {
                     Err(Error::OutOfMemory { .. }) => Ok(None),

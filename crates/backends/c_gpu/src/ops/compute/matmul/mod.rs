@@ -150,6 +150,8 @@ impl Product<'_> {
             let bias = self.bias.filter(|_| fused.is_some());
             let multiply = || plan.multiply([self.op.alpha, beta], addresses, bias, workspace);
             if plan.ways() > 1 && !context.is_recording {
+                // Other lanes would disturb the times.
+                context.follow_all()?;
                 choose_way(&*plan, &*context.driver, &multiply)?;
             }
             multiply()?;

@@ -1,12 +1,12 @@
-// Tables of multiples for P-256. WINDOW: bits of a window.
+// Tables of multiples for ECDSA. WINDOW: bits of a window.
 
-#define WINDOWS (256u / WINDOW)
+#define WINDOWS (CURVE / WINDOW)
 #define ENTRIES (1u << WINDOW)
 // How many entries a thread makes.
 #define RUN 16u
 
 // The points 2^(WINDOW i) G and, where there are two, behind them 2^(WINDOW i) Q: one thread for each. `key` is Q.
-KERNEL LAUNCH_BOUNDS(32, 1) p256_bases(GLOBAL point *RESTRICT bases, GLOBAL const affine *RESTRICT key, u32 count)
+KERNEL LAUNCH_BOUNDS(32, 1) ecdsa_bases(GLOBAL point *RESTRICT bases, GLOBAL const affine *RESTRICT key, u32 count)
 {
     if (thread_x() >= count) return;
     point sum = added(none(), base_or(key, thread_x()));
@@ -16,10 +16,12 @@ KERNEL LAUNCH_BOUNDS(32, 1) p256_bases(GLOBAL point *RESTRICT bases, GLOBAL cons
     }
 }
 
-// Entry ENTRIES i + d of the table is d times point i of `bases`; that for no d is not used. A thread has RUN of them.
-KERNEL LAUNCH_BOUNDS(64, 1) p256_table(GLOBAL affine *RESTRICT table, GLOBAL const point *RESTRICT bases)
+// Entry ENTRIES i + d of the table is d times point i of `bases`; that for no d is not used. A thread has RUN of them,
+// and `runs` threads have all.
+KERNEL LAUNCH_BOUNDS(64, 1) ecdsa_table(GLOBAL affine *RESTRICT table, GLOBAL const point *RESTRICT bases, u32 runs)
 {
-    u32 place = (block_x() * 64 + thread_x()) * RUN, first = place % ENTRIES;
+    u32 own_run = block_x() * 64 + thread_x(), place = own_run * RUN, first = place % ENTRIES;
+    if (own_run >= runs) return;
     point base = bases[place / ENTRIES], sum = none(), sums[RUN];
     number over = inverse(base.z), square = multiply(over, over), products[RUN];
     affine own;

@@ -1,41 +1,41 @@
-// Signatures of ECDSA over P-256 under one key (FIPS 186-5), a thread for each: whether the x of [u]G + [v]Q is the signature's r. All inputs are
+// Signatures of ECDSA under one key (FIPS 186-5), a thread for each: whether the x of [u]G + [v]Q is the signature's r. All inputs are
 // public, so the places of table reads may depend on them. TABLE: each eight bits of u and of v name an entry of a table; else the points are
 // doubled bit by bit, which takes less for few signatures, and `table` is the key.
 
 // Windows of the table, and entries of each.
-#define WINDOWS 32u
+#define WINDOWS (CURVE / 8u)
 #define ENTRIES 256u
 
-// An INTEGER of DER at the place, which is moved behind it: not negative, in the fewest bytes. Returns 0 if there is none, or if it exceeds 32 bytes.
+// An INTEGER of DER at the place, which is moved behind it: not negative, in the fewest bytes. Returns 0 if there is none, or if it exceeds NUMBER_BYTES.
 DEVICE u32 read_integer(number *result, GLOBAL const u8 *bytes, u32 end, u32 *place)
 {
     u32 at = *place;
     if (end - at < 3 || bytes[at] != 2) return 0;
     u32 len = bytes[at + 1];
     at += 2;
-    if (len == 0 || len > 33 || len > end - at || bytes[at] >= 0x80) return 0;
+    if (len == 0 || len > NUMBER_BYTES + 1 || len > end - at || bytes[at] >= 0x80) return 0;
     *place = at + len;
     if (bytes[at] == 0 && len > 1) {
         if (bytes[at + 1] < 0x80) return 0;
         at++;
         len--;
     }
-    if (len > 32) return 0;
+    if (len > NUMBER_BYTES) return 0;
     *result = number_at(bytes + at, len);
     return 1;
 }
 
-// Both numbers of a signature: 64 bytes, or a SEQUENCE of DER. No valid one is longer than 72 bytes.
+// Both numbers of a signature: one behind the other, or a SEQUENCE of DER. No valid SEQUENCE has a length of more than one byte.
 DEVICE u32 read_signature(number *r, number *s, GLOBAL const u8 *bytes, u64 len, u32 is_der)
 {
     if (!is_der) {
-        if (len != 64) return 0;
-        *r = number_at(bytes, 32);
-        *s = number_at(bytes + 32, 32);
+        if (len != 2 * NUMBER_BYTES) return 0;
+        *r = number_at(bytes, NUMBER_BYTES);
+        *s = number_at(bytes + NUMBER_BYTES, NUMBER_BYTES);
         return 1;
     }
     u32 place = 2, end = (u32)len;
-    if (len < 8 || len > 72 || bytes[0] != 0x30 || bytes[1] != end - 2) return 0;
+    if (len < 8 || len > 2 * NUMBER_BYTES + 8 || bytes[0] != 0x30 || bytes[1] != end - 2) return 0;
     return read_integer(r, bytes, end, &place) && read_integer(s, bytes, end, &place) && place == end;
 }
 
@@ -44,14 +44,14 @@ DEVICE u32 digit_of(number a, u32 window)
 {
     u32 word = 0;
     // Words at constant places stay in registers.
-    UNROLL for (u32 i = 0; i < 8; i++) word = window / 4 == i ? a.w[i] : word;
+    UNROLL for (u32 i = 0; i < WORDS; i++) word = window / 4 == i ? a.w[i] : word;
     return word >> (8 * (window % 4)) & 255u;
 }
 
 DEVICE u32 is_same(number a, number b)
 {
     u32 differs = 0;
-    UNROLL for (u32 i = 0; i < 8; i++) differs |= a.w[i] ^ b.w[i];
+    UNROLL for (u32 i = 0; i < WORDS; i++) differs |= a.w[i] ^ b.w[i];
     return differs == 0;
 }
 
@@ -59,7 +59,7 @@ DEVICE u32 verified(number r, number s, number hash, GLOBAL const affine *table)
 {
     number most = order();
     // p less the order.
-    const u32 gap[8] = {0x039cdaaeu, 0x0c46353du, 0x58e8617bu, 0x43190553u, 0x00000000u, 0x00000000u, 0x00000000u, 0x00000000u};
+    const u32 gap[WORDS] = GAP;
     if (is_zero(r) || is_zero(s) || !is_below(r, most.w) || !is_below(s, most.w)) return 0;
     number over = inverse_by_order(entered_by_order(s));
     number u = multiply_by_order(hash, over), v = multiply_by_order(r, over);
@@ -71,7 +71,7 @@ DEVICE u32 verified(number r, number s, number hash, GLOBAL const affine *table)
     }
 #else
     affine base = base_or(table, 0), key = base_or(table, 1);
-    ROLLED for (u32 i = 256; i > 0; i--) {
+    ROLLED for (u32 i = CURVE; i > 0; i--) {
         u32 bits = digit_of(u, (i - 1) / 8) >> ((i - 1) % 8) & 1u, other = digit_of(v, (i - 1) / 8) >> ((i - 1) % 8) & 1u;
         sum = doubled(sum);
         if (bits) sum = added(sum, base);
@@ -84,7 +84,7 @@ DEVICE u32 verified(number r, number s, number hash, GLOBAL const affine *table)
     if (is_same(sum.x, multiply(entered(r), z2))) return 1;
     if (!is_below(r, gap)) return 0;
     u64 carry = 0;
-    UNROLL for (u32 i = 0; i < 8; i++) {
+    UNROLL for (u32 i = 0; i < WORDS; i++) {
         carry += (u64)r.w[i] + most.w[i];
         r.w[i] = (u32)carry;
         carry >>= 32;
@@ -92,10 +92,10 @@ DEVICE u32 verified(number r, number s, number hash, GLOBAL const affine *table)
     return is_same(sum.x, multiply(entered(r), z2));
 }
 
-// `first` is the state that SHA-256 begins with. Verdicts are 1 or 0.
-KERNEL LAUNCH_BOUNDS(64, 2) p256_verify(GLOBAL u8 *RESTRICT verdicts, GLOBAL const u8 *RESTRICT source, GLOBAL const u64 *RESTRICT rows,
+// `first` is the state that the hash begins with. Verdicts are 1 or 0.
+KERNEL LAUNCH_BOUNDS(64, 2) ecdsa_verify(GLOBAL u8 *RESTRICT verdicts, GLOBAL const u8 *RESTRICT source, GLOBAL const u64 *RESTRICT rows,
     GLOBAL const u8 *RESTRICT signatures, GLOBAL const u64 *RESTRICT signature_rows, GLOBAL const affine *RESTRICT table,
-    GLOBAL const u32 *RESTRICT first, FIXED batch all, FIXED batch all_signatures, u32 is_der)
+    GLOBAL const word *RESTRICT first, FIXED batch all, FIXED batch all_signatures, u32 is_der)
 {
     u64 own = (u64)block_x() * block_size_x() + thread_x();
     if (own >= all.count) return;

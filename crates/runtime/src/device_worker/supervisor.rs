@@ -26,11 +26,12 @@ use panoply_core::Error;
 use panoply_core::cpu_set::CpuSet;
 use panoply_lockfree::foreign::contain;
 use panoply_lockfree::slot::slot;
-use panoply_placement::affinity::{give_way, pin_current, sleep_precisely};
+use panoply_placement::affinity::{give_way, pin_current, sleep_precisely, take_short_slices};
 
 use super::driver::{Driver, DriverStep, Opener};
 use super::vigil::{DriverObservation, SupervisorLook};
 use super::visit::Generation;
+use crate::domain_pools::PoolName;
 use crate::errands::{Errand, Errands};
 use crate::lane::{Lane, OpTicket, WorkerState};
 use crate::process::{self, Process};
@@ -251,7 +252,7 @@ impl SharedSupervisor {
         let (ticket, mut receiver) = slot(());
         let (lane_there, opener, cpus, epoch) = (Arc::clone(lane), opener.clone(), cpus.clone(), self.epoch);
         let pool = lane.pool.map_or_else(String::new, |pool| format!("-{pool}"));
-        let is_patient = lane.is_patient();
+        let (is_patient, is_short) = (lane.is_patient(), lane.pool == Some(PoolName::Short));
         let spawned = self.owner.spawn(format!("panoply-{}{pool}", lane.info.id), move || {
             if let Some(cpus) = &cpus {
                 // A worker that may not be pinned runs wherever the system puts it.
@@ -260,6 +261,9 @@ impl SharedSupervisor {
             if is_patient {
                 // Threads that the engine starts inherit it.
                 let _ = give_way();
+            } else if is_short {
+                // Otherwise a short op sometimes waits for the end of a long op's slice.
+                let _ = take_short_slices();
             }
             // Engines pause while their device works. If precise pauses are not available, the
             // pauses are slightly longer.

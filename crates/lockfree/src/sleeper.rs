@@ -152,8 +152,8 @@ mod crowding {
 
     /// A yield that lasted this long went to a thread that computes.
     pub(super) const YIELD_MIN: Duration = Duration::from_micros(200);
-    /// How long nobody yields after that.
-    const LASTS: Duration = Duration::from_secs(1);
+    /// How long nobody yields after that, in microseconds.
+    const LASTS_US: u64 = 1_000_000;
 
     /// The end of that time, in microseconds since the first yield of the process.
     static UNTIL_US: AtomicU64 = AtomicU64::new(0);
@@ -165,7 +165,7 @@ mod crowding {
 
     /// Notes that a yield lasted long.
     pub(super) fn note(now: Instant) {
-        UNTIL_US.fetch_max(since_first_us(now + LASTS), Ordering::Relaxed);
+        UNTIL_US.fetch_max(since_first_us(now).saturating_add(LASTS_US), Ordering::Relaxed);
     }
 
     fn since_first_us(now: Instant) -> u64 {
@@ -182,7 +182,8 @@ mod crowding {
         fn nobody_yields_for_a_while_after_a_yield_that_lasted_long() {
             let now = Instant::now();
             note(now);
-            assert!(is_crowded(now) && is_crowded(now + LASTS / 2) && !is_crowded(now + LASTS));
+            let later = |us: u64| now + Duration::from_micros(us);
+            assert!(is_crowded(now) && is_crowded(later(LASTS_US - 1)) && !is_crowded(later(LASTS_US)));
             let spun = super::super::spin(10_000_000, &mut || false);
             assert!(!spun && now.elapsed() < Duration::from_secs(1), "it gives up instead of yielding");
         }

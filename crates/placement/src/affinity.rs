@@ -96,6 +96,16 @@ pub fn give_way() -> Result<(), PlacementError> {
     sys::give_way()
 }
 
+/// Lets the calling thread, and threads that it starts later, interrupt threads that compute as soon
+/// as they are woken: they ask for short slices of a CPU instead of more of it. Linux heeds this
+/// from version 6.12 on. A thread that is not scheduled normally is left as it is.
+pub fn take_short_slices() -> Result<(), PlacementError> {
+    if scheduling()? != Scheduling::Normal {
+        return Ok(());
+    }
+    sys::set_slice_min()
+}
+
 /// Runs the calling thread as a normal thread again.
 pub fn set_normal() -> Result<(), PlacementError> {
     sys::set_normal()
@@ -185,6 +195,24 @@ mod tests {
             assert!(matches!(&error, PlacementError::PinRefused { expected, .. } if *expected == beyond), "{error}");
             assert_eq!(current().unwrap(), before);
         }
+    }
+
+    #[test]
+    fn threads_that_give_way_or_take_short_slices_are_set_up_alone() {
+        let nice = || rustix::process::nice(0).unwrap();
+        let before = nice();
+        let short = std::thread::spawn(move || {
+            take_short_slices().unwrap();
+            (scheduling().unwrap(), nice())
+        });
+        assert_eq!(short.join().unwrap(), (Scheduling::Normal, before));
+        let patient = std::thread::spawn(move || {
+            give_way().unwrap();
+            take_short_slices().unwrap();
+            (scheduling().unwrap(), nice())
+        });
+        assert_eq!(patient.join().unwrap(), (Scheduling::Other, before.max(10)));
+        assert_eq!((scheduling().unwrap(), nice()), (Scheduling::Normal, before));
     }
 
     #[test]

@@ -81,12 +81,40 @@ pub(super) fn give_way() -> Result<(), PlacementError> {
     set_policy(libc::SCHED_BATCH, 0)
         .map_err(|source| PlacementError::System { call: "pthread_setschedparam", source })?;
     // On Linux the nice value belongs to the thread.
-    // SAFETY: the call takes no pointer. Zero stands for the calling thread.
-    let status = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, PATIENT_NICE) };
+    // SAFETY: neither call takes a pointer. Zero stands for the calling thread.
+    let status = unsafe {
+        let nice = libc::getpriority(libc::PRIO_PROCESS, 0).max(PATIENT_NICE);
+        libc::setpriority(libc::PRIO_PROCESS, 0, nice)
+    };
     if status == 0 {
         return Ok(());
     }
     Err(PlacementError::System { call: "setpriority", source: io::Error::last_os_error() })
+}
+
+/// The shortest slice that Linux grants.
+const SLICE_NS_MIN: u64 = 100_000;
+
+pub(super) fn set_slice_min() -> Result<(), PlacementError> {
+    // SAFETY: the call takes no pointer. Zero stands for the calling thread.
+    let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
+    let attributes = libc::sched_attr {
+        size: size_of::<libc::sched_attr>() as u32,
+        sched_policy: libc::SCHED_OTHER as u32,
+        sched_flags: 0,
+        sched_nice: nice,
+        sched_priority: 0,
+        sched_runtime: SLICE_NS_MIN,
+        sched_deadline: 0,
+        sched_period: 0,
+    };
+    // SAFETY: the pointer refers to a complete value, whose size is its first field. Zero stands
+    // for the calling thread, and for no flags.
+    let status = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
+    if status == 0 {
+        return Ok(());
+    }
+    Err(PlacementError::System { call: "sched_setattr", source: io::Error::last_os_error() })
 }
 
 pub(super) fn set_normal() -> Result<(), PlacementError> {

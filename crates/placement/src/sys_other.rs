@@ -32,6 +32,10 @@ pub(super) fn give_way() -> Result<(), PlacementError> {
     Err(PlacementError::Unsupported { what: "a lower priority", os: OS })
 }
 
+pub(super) fn set_slice_min() -> Result<(), PlacementError> {
+    Err(PlacementError::Unsupported { what: "short slices of a CPU", os: OS })
+}
+
 pub(super) fn set_normal() -> Result<(), PlacementError> {
     Err(PlacementError::Unsupported { what: "a scheduling policy", os: OS })
 }

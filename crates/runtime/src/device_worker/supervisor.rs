@@ -25,11 +25,12 @@ use std::time::{Duration, Instant};
 use panoply_core::Error;
 use panoply_lockfree::foreign::contain;
 use panoply_lockfree::slot::slot;
-use panoply_placement::affinity::{give_way, sleep_precisely};
+use panoply_placement::affinity::{give_way, sleep_precisely, take_short_slices};
 
 use super::driver::{Driver, DriverStep, Opener};
 use super::vigil::{DriverObservation, SupervisorLook};
 use super::visit::Generation;
+use crate::domain_pools::PoolName;
 use crate::errands::{Errand, Errands};
 use crate::lane::{Lane, OpTicket, WorkerState};
 use crate::process::{self, Process};
@@ -244,11 +245,14 @@ impl SharedSupervisor {
         let (ticket, mut receiver) = slot(());
         let (lane_there, opener, epoch) = (Arc::clone(lane), opener.clone(), self.epoch);
         let pool = lane.pool.map_or_else(String::new, |pool| format!("-{pool}"));
-        let is_patient = lane.is_patient();
+        let (is_patient, is_short) = (lane.is_patient(), lane.pool == Some(PoolName::Short));
         let spawned = self.owner.spawn(format!("panoply-{}{pool}", lane.info.id), move || {
             if is_patient {
                 // Threads that the engine starts inherit it.
                 let _ = give_way();
+            } else if is_short {
+                // Otherwise a short op sometimes waits for the end of a long op's slice.
+                let _ = take_short_slices();
             }
             // Engines pause while their device works. If precise pauses are not available, the
             // pauses are slightly longer.

@@ -5,8 +5,8 @@
 //! 2. Requests are joined if their inputs differ only in the number of rows. An instance takes the
 //!    oldest request of the highest priority, and with it all that join it, up to the maximal
 //!    number of rows of a batch. It waits for more until the oldest has waited `wait_max`, or the
-//!    batch is full. No priority starves: at most nine batches pass over the oldest request of a
-//!    lower priority before that request goes first (`waiting` has the rule).
+//!    batch is full. No priority starves: of eight batches two begin with a normal request and one
+//!    with a patient one, if they wait (`waiting` has the rule).
 //! 3. Rows are padded to the next preferred size, and sequences to the next bucket, so that only a
 //!    few shapes are ever compiled. The padding is removed from the outputs.
 //! 4. Each request has exactly one answer: its own rows, or the error of its batch. A batch that

@@ -262,7 +262,14 @@ pub(crate) fn onnxruntime_with(providers: &[String]) -> Result<Vec<CompiledApi>,
         expected: ONNX_RUNTIME_PROVIDERS,
         got: format!("{providers:?}"),
     })?;
-    Ok(backends.into_iter().map(|backend| CompiledApi::new(backend.api(), Ok(Arc::new(backend)))).collect())
+    let chosen = backends.into_iter().map(|backend| CompiledApi::new(backend.api(), Ok(Arc::new(backend))));
+    let mut chosen: Vec<CompiledApi> = chosen.collect();
+    let cores = panoply_onnxruntime::ONNX_RUNTIME;
+    if chosen.iter().all(|known| known.api != cores) {
+        let reason = "the setting onnxruntime.providers does not name cpu".to_owned();
+        chosen.push(CompiledApi::new(cores, Err(Absence::NoDevice { reason })));
+    }
+    Ok(chosen)
 }
 
 /// This build has no execution provider, and says so in its list of devices.

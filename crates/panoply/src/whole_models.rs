@@ -7,7 +7,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use panoply_core::{Absence, Backend, Bytes, Capabilities, DeviceId, DeviceInfo, Object};
+use panoply_core::{Absence, Bytes, Capabilities, DeviceId, DeviceInfo, Object};
 use panoply_models::{Array, ElementType, Error, Outputs, Result};
 use panoply_runtime::{RunOptions, Runtime};
 use panoply_whole_model::{InspectModel, LoadModel, ModelArray, ModelSource, RunModel};

@@ -131,3 +131,29 @@ fn the_types_of_parts_are_exported_together() {
     op.for_each_part_mut(&mut |_: panoply::PartMut<'_>| written += 1);
     assert_eq!((read, written), (1, 1));
 }
+
+#[cfg(all(feature = "cpu", feature = "onnxruntime"))]
+#[test]
+fn execution_providers_take_the_place_of_the_cores() {
+    let apis: Vec<panoply::Api> = ["cpu", "onnxruntime", "ort-cuda", "ort-qnn"]
+        .into_iter()
+        .map(|name| panoply::api_named(name).unwrap())
+        .collect();
+    let reasons = |builder: panoply::Builder| -> Vec<(String, String)> {
+        let runtime = builder.only(&apis[..]).without_profile().build().unwrap();
+        let told =
+            runtime.backends().into_iter().filter_map(|report| Some((report.api.to_string(), report.devices.err()?)));
+        told.map(|(api, absence)| (api, absence.to_string())).collect()
+    };
+    let chosen = reasons(Runtime::builder().onnxruntime_providers(["cuda:device_id=1", "qnn"]));
+    let reason = |api: &str| chosen.iter().find(|(name, _)| name == api).map(|(_, reason)| reason.as_str());
+    assert!(reason("onnxruntime").unwrap().contains("does not name cpu"), "{chosen:?}");
+    // Without the library, or with one that lacks them. No machine has both kinds of hardware.
+    assert!(reason("ort-cuda").is_some() || reason("ort-qnn").is_some(), "{chosen:?}");
+    assert!(
+        !chosen.iter().any(|(api, reason)| api != "onnxruntime" && reason.contains("has no backend")),
+        "{chosen:?}"
+    );
+    let refused = Runtime::builder().onnxruntime_providers(["cpu", "gpu"]).build().unwrap_err().to_string();
+    assert!(refused.contains("onnxruntime.providers") && refused.contains("trt-rtx"), "{refused}");
+}

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use libloading::Library as Loaded;
-use panoply_whole_model::files::library_files;
+use panoply_whole_model::files::{library_files, load_failure};
 
 use crate::provider::{Adding, Provider};
 use crate::sys::{self, ApiBase, Assignment, Handle, Status, Table};
@@ -69,10 +69,16 @@ pub fn files(named: &Path) -> Vec<PathBuf> {
 }
 
 impl Library {
-    /// Loads the library from a file. `None` if the file cannot be loaded.
+    /// Loads the library from a file. `None` if there is no such file.
     pub fn load(file: &Path) -> Result<Option<Arc<Library>>, OnnxRuntimeError> {
         // SAFETY: the user names this file as ONNX Runtime's library. Its initialisers may run.
-        let Ok(loaded) = (unsafe { Loaded::new(file) }) else { return Ok(None) };
+        let loaded = match unsafe { Loaded::new(file) } {
+            Ok(loaded) => loaded,
+            Err(error) => {
+                let failed = |words| OnnxRuntimeError::new("ONNX Runtime", words);
+                return load_failure(file, &error).map_or(Ok(None), |words| Err(failed(words)));
+            }
+        };
         // SAFETY: the function has this type in every version of ONNX Runtime.
         let base = unsafe { loaded.get::<unsafe extern "C" fn() -> *const ApiBase>(b"OrtGetApiBase\0") };
         let base = base.map_err(|error| OnnxRuntimeError::new("OrtGetApiBase", error))?;

@@ -48,6 +48,12 @@ fn a_library_that_is_not_there_is_a_reason() {
     assert!(matches!(&absent, Absence::LibraryMissing { tried } if tried.len() == 1), "{absent}");
     let folder = std::env::temp_dir();
     assert!(OnnxRuntimeBackend::of(Some(folder)).discover().is_err(), "a folder without it");
+    // A file that is there and is no library has the loader's reason.
+    let text = std::env::temp_dir().join(format!("panoply-onnxruntime-{}.so", std::process::id()));
+    std::fs::write(&text, "no library").unwrap();
+    let broken = OnnxRuntimeBackend::of(Some(text.clone())).discover().unwrap_err().to_string();
+    std::fs::remove_file(text).unwrap();
+    assert!(broken.contains("cannot be loaded: "), "{broken}");
     // Another library does not export the function.
     let other = OnnxRuntimeBackend::of(Some(PathBuf::from("libc.so.6"))).discover();
     assert!(other.is_err());

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use libloading::Library as Loaded;
+use panoply_whole_model::files::load_failure;
 
 use crate::sys::{Devices, ELEMENT_TYPES, Functions, Handle, Shape, Status, Version};
 
@@ -55,10 +56,16 @@ unsafe impl Send for Library {}
 unsafe impl Sync for Library {}
 
 impl Library {
-    /// Loads the library from a file. `None` if the file cannot be loaded.
+    /// Loads the library from a file. `None` if there is no such file.
     pub fn load(file: &Path) -> Result<Option<Arc<Library>>, OpenVinoError> {
         // SAFETY: the user names this file as OpenVINO's library. Its initialisers may run.
-        let Ok(loaded) = (unsafe { Loaded::new(file) }) else { return Ok(None) };
+        let loaded = match unsafe { Loaded::new(file) } {
+            Ok(loaded) => loaded,
+            Err(error) => {
+                let failed = |words| OpenVinoError::new("OpenVINO", words);
+                return load_failure(file, &error).map_or(Ok(None), |words| Err(failed(words)));
+            }
+        };
         // SAFETY: as above.
         let functions = unsafe { Functions::of(&loaded) }
             .map_err(|name| OpenVinoError::new("OpenVINO", format!("{} has no {name}", file.display())))?;

@@ -61,6 +61,12 @@ fn a_library_that_is_not_there_is_a_reason() {
     let absent = OpenVinoBackend::of(Some(PathBuf::from("/nonexistent/libopenvino_c.so"))).discover().unwrap_err();
     assert!(matches!(&absent, Absence::LibraryMissing { tried } if tried.len() == 1), "{absent}");
     assert!(OpenVinoBackend::of(Some(std::env::temp_dir())).discover().is_err(), "a folder without it");
+    // A file that is there and is no library has the loader's reason.
+    let text = std::env::temp_dir().join(format!("panoply-openvino-{}.so", std::process::id()));
+    std::fs::write(&text, "no library").unwrap();
+    let broken = OpenVinoBackend::of(Some(text.clone())).discover().unwrap_err().to_string();
+    std::fs::remove_file(text).unwrap();
+    assert!(broken.contains("cannot be loaded: "), "{broken}");
     // Another library does not export the functions.
     let other = OpenVinoBackend::of(Some(PathBuf::from("libc.so.6"))).discover().unwrap_err();
     assert!(cfg!(not(target_os = "linux")) || other.to_string().contains("ov_get_openvino_version"), "{other}");

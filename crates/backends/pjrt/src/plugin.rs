@@ -175,7 +175,7 @@ fn entry(path: &Path) -> Result<*const sys::Api, PjrtError> {
     // SAFETY: plugins may be loaded at any time. The user named this file or installed it as a
     // plugin.
     let library = unsafe { Library::new(path) };
-    let library = library.map_err(|error| PjrtError::Load { path: path.to_owned(), reason: error.to_string() })?;
+    let library = library.map_err(|error| PjrtError::Load { path: path.to_owned(), reason: words_of(&error) })?;
     let no_plugin = |_| PjrtError::NoPlugin { path: path.to_owned() };
     // SAFETY: the function of this name has this type in every plugin.
     let api = unsafe { library.get::<sys::GetApi>(sys::ENTRY_POINT).map(|get| get()) }.map_err(no_plugin);
@@ -200,6 +200,11 @@ unsafe fn checked(api: *const sys::Api) -> Result<*const sys::Api, PjrtError> {
             Err(PjrtError::Version { expected_major: sys::MAJOR, expected_minor: sys::MINOR_MIN, got_major, got_minor })
         }
     }
+}
+
+/// The loader's own message, which names the library that is missing.
+fn words_of(error: &libloading::Error) -> String {
+    std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }
 
 /// Copies a text of the plugin.

@@ -19,6 +19,13 @@ pub fn library_files(named: &Path, is_it: impl Fn(&str) -> bool, usual: &str) ->
     if found.is_empty() { vec![named.join(usual)] } else { found }
 }
 
+/// The loader's own message about a file that is there and cannot be loaded, which names the library
+/// that is missing. `None` if there is no such file.
+pub fn load_failure(file: &Path, error: &dyn std::error::Error) -> Option<String> {
+    let words = error.source().map_or_else(|| error.to_string(), ToString::to_string);
+    file.exists().then(|| format!("{} cannot be loaded: {words}", file.display()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -36,5 +43,13 @@ mod tests {
         assert_eq!(found, [folder.join("libone.so.1"), folder.join("libone.so.2")]);
         assert_eq!(library_files(&folder.join("any"), is_it, "libone.so"), [folder.join("any")], "a file's name");
         std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_is_there_has_a_reason_of_its_own() {
+        let error = std::io::Error::other("libtbb.so.12: no such file");
+        let told = load_failure(Path::new("/"), &error).unwrap();
+        assert_eq!(told, "/ cannot be loaded: libtbb.so.12: no such file");
+        assert_eq!(load_failure(Path::new("/nonexistent/lib.so"), &error), None);
     }
 }

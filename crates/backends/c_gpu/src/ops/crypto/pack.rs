@@ -75,14 +75,14 @@ mod tests {
     /// Every block decompresses on the processor, is within its bound, and is the same in each run.
     #[test]
     fn blocks_are_the_messages() {
-        let backend = match EmulatedBackend::new() {
-            Ok(backend) => backend,
-            Err(absence) => return println!("skipped: {absence}"),
+        let backends = match (EmulatedBackend::new(), EmulatedBackend::new()) {
+            (Ok(narrow), Ok(wide)) => [narrow, wide.wide_warps()],
+            (Err(absence), _) | (_, Err(absence)) => return println!("skipped: {absence}"),
         };
         let cpu = CpuBackend::new();
         let mut cpu = cpu.open(&cpu.discover().unwrap()[0], &OpenOptions::default()).unwrap();
         let messages = messages();
-        for backend in [&backend, &backend.wide_warps()] {
+        for backend in &backends {
             let device = backend.discover().unwrap().remove(0);
             let mut engine = backend.open_engine(&device, &OpenOptions::default()).unwrap();
             let list: Vec<_> = messages.iter().cloned().map(panoply_core::Bytes::from_vec).collect();
@@ -93,7 +93,7 @@ mod tests {
             for (packed, message) in packed.lens().zip(&messages) {
                 assert!(packed <= room(message.len()));
                 let is_regular = message.len() >= 5_000 && message.windows(2).take(900).all(|two| two[0] == two[1]);
-                assert!(!is_regular || packed < message.len() / 100, "{packed} of {}", message.len());
+                assert!(!is_regular || packed < message.len() / 50, "{packed} of {}", message.len());
             }
             let words = packed.lens().nth(messages.len() - 2).unwrap();
             assert!(words < 200_000 / 10, "words became {words} bytes");

@@ -42,6 +42,7 @@ pub(crate) struct Order {
 }
 
 /// How a link was run.
+#[expect(clippy::large_enum_variant, reason = "a box would be an allocation for each op")]
 pub(crate) enum Receipt {
     None,
     Op(Report),

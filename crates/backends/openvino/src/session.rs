@@ -226,8 +226,8 @@ impl Session {
         })?;
         let mut number: c_int = 0;
         // SAFETY: the tensor is alive, and the call writes the number.
-        library
-            .checked("ov_tensor_get_element_type", unsafe { (functions.tensor_type)(tensor.handle, &mut number) })?;
+        let status = unsafe { (functions.tensor_type)(tensor.handle, &mut number) };
+        library.checked("ov_tensor_get_element_type", status)?;
         let unknown = || OpenVinoError::new("an output", format!("its elements have OpenVINO's type {number}"));
         let (_, element_type, _) = ELEMENT_TYPES.iter().find(|(known, ..)| *known == number).ok_or_else(unknown)?;
         let dims = dims(library, &tensor)?;

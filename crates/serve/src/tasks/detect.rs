@@ -74,7 +74,7 @@ impl Detector {
         options: &DetectOptions,
         run: &RunOptions,
     ) -> PendingTask<Vec<Detection>, Error> {
-        let (model, graphs, options) = (self.model.clone(), Arc::clone(&self.graphs), options.clone());
+        let (model, graphs, options) = (self.model.clone(), Arc::clone(&self.graphs), *options);
         let (output, own) = (outputs.first().cloned(), RunOptions { to_host: false, ..run.clone() });
         self.model.runtime().task(run, async move {
             let begun = Instant::now();

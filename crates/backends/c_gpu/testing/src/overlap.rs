@@ -59,6 +59,7 @@ struct Caller {
     is_waiting: bool,
 }
 
+#[expect(clippy::large_enum_variant, reason = "there is one for each caller")]
 enum State {
     /// Ready for the next op.
     Idle,

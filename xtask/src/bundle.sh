@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs Panoply on a host with a GPU and no Rust: what is there, whether every answer is right, how fast it is.
 #
-#   sh run.sh [devices|check|check-cuda|check-hip|check-vulkan|check-wgpu|check-opencl|bench|figures|all] [argument of the command…]
+#   sh run.sh [devices|check|check-cuda|check-hip|check-vulkan|check-wgpu|check-opencl|overlap|bench|figures|all] [argument of the command…]
 #
 # `figures` prints what `cargo xtask figures FILE` compares with the record: sh run.sh figures > gpu.jsonl
 #
@@ -26,6 +26,8 @@ XDG_RUNTIME_DIR=${XDG_RUNTIME_DIR:-/tmp}
 export LD_LIBRARY_PATH XDG_RUNTIME_DIR
 
 failed=0
+# The largest share of the time in turn that two chains at once may take.
+OVERLAP_MAX=0.65
 
 # Whether a program has tests whose names begin so.
 has() {
@@ -72,11 +74,26 @@ END
         echo "== $(basename "$tests") published vectors"
         "$tests" --test-threads 1 vectors:: || failed=1
     done
+    for tests in "$here"/tests-"${1:-}"*; do
+        has "$tests" overlap:: || continue
+        echo "== $(basename "$tests") callers whose ops overlap"
+        "$tests" --nocapture --test-threads 1 overlap:: || failed=1
+    done
+    case ${1:-} in
+    cuda) overlap "$OVERLAP_MAX" ;;
+    '') "$here/panoply" devices --json | grep -q '"cuda:0"' && overlap "$OVERLAP_MAX" ;;
+    esac
     for tests in "$here"/units-"${1:-}"*; do
         echo "== $(basename "$tests")"
         "$tests" --test-threads 1 || failed=1
     done
     [ -e "$logs/failed" ] && failed=1
+}
+
+# Two callers' chains of small ops on CUDA must overlap: at once they take at most this share of the time in turn.
+overlap() {
+    echo "== two chains of small ops, at most ${1:-inf} of the time in turn"
+    "$here/panoply" bench --chains "${1:-inf}" --api cuda || failed=1
 }
 
 # Every case of each GPU API, many callers, the mixed trace, and PyTorch, one JSON object per line.
@@ -85,6 +102,7 @@ figures() {
     "$here/panoply" bench --full --api vulkan --json --seconds 0.3 --repeats 200
     "$here/panoply" bench --full --api wgpu --json --seconds 0.3 --repeats 200
     "$here/panoply" bench --callers 64 --api cuda --json || failed=1
+    "$here/panoply" bench --chains --api cuda --json || failed=1
     "$here/panoply" bench --trace --json || failed=1
     python3 "$here/gpu_torch.py" || failed=1
 }
@@ -97,6 +115,7 @@ check-hip) check hip ;;
 check-vulkan) check vulkan ;;
 check-wgpu) check wgpu ;;
 check-opencl) check opencl ;;
+overlap) overlap "$@" ;;
 bench) "$here/panoply" bench "$@" || failed=1 ;;
 figures) figures ;;
 all)
@@ -105,7 +124,7 @@ all)
     "$here/panoply" bench "$@" || failed=1
     ;;
 *)
-    echo "run.sh: expected devices, check, check-cuda, check-hip, check-vulkan, check-wgpu, check-opencl, bench, figures or all; got $what" >&2
+    echo "run.sh: expected devices, check, check-cuda, check-hip, check-vulkan, check-wgpu, check-opencl, overlap, bench, figures or all; got $what" >&2
     exit 2
     ;;
 esac

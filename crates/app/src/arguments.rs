@@ -158,6 +158,11 @@ pub struct BenchArguments {
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "64", allow_negative_numbers = true,
         conflicts_with_all = ["trace", "calibrate", "list", "plot"])]
     pub callers: Option<usize>,
+    /// Measures two callers with a chain of small ops each: alone, in turn and at once. Fails if at
+    /// once takes more than RATIO of the time in turn [default RATIO: no limit]
+    #[arg(long, value_name = "RATIO", num_args = 0..=1, default_missing_value = "inf", allow_negative_numbers = true,
+        conflicts_with_all = ["trace", "calibrate", "list", "plot", "callers", "models", "prefixes"])]
+    pub chains: Option<f64>,
     /// Measures the models of this folder (NAME.onnx or NAME/model.onnx) instead of ops
     #[arg(long, value_name = "FOLDER", conflicts_with_all = ["trace", "calibrate"])]
     pub models: Option<PathBuf>,
@@ -313,6 +318,7 @@ Examples:
   panoply bench --calibrate                teach the router how fast everything is here
   panoply bench --trace                    the router beside an oracle and each device
   panoply bench --callers 64               what batching brings to many callers
+  panoply bench --chains                   whether two callers' small ops overlap
   panoply explain matmul 64 1024 --plot crossover.svg
   panoply graph crates/app/data/mlp.graph --size batch=64 --svg mlp.svg
   panoply infer detector.onnx --image street.jpg --boxes seen.png

@@ -100,6 +100,9 @@ pub struct BenchOptions {
     pub trace_ops: usize,
     /// The number of callers that send small products at once; `None` does not measure callers.
     pub callers: Option<usize>,
+    /// The largest accepted ratio of two chains of ops at once to two in turn; `None` does not
+    /// measure chains.
+    pub chains: Option<f64>,
     /// The models to measure instead of ops.
     pub models: Option<ModelsOptions>,
 }
@@ -175,6 +178,9 @@ fn bench(arguments: BenchArguments) -> Result<BenchOptions, Failure> {
     };
     arguments.threads.map_or(Ok(()), |threads| within("--threads", threads, THREADS_MAX))?;
     arguments.callers.map_or(Ok(()), |callers| within("--callers", callers, CALLERS_MAX))?;
+    if let Some(got) = arguments.chains.filter(|ratio| ratio.is_nan() || *ratio <= 0.0) {
+        return Err(Failure::Usage(format!("--chains: expected a ratio above 0, got {got}")));
+    }
     within("--repeats", arguments.repeats, REPEATS_MAX)?;
     within("--trace-ops", arguments.trace_ops, TRACE_OPS_MAX)?;
     arguments.batch.iter().try_for_each(|batch| within("--batch", *batch, BATCH_MAX))?;
@@ -215,6 +221,7 @@ fn bench(arguments: BenchArguments) -> Result<BenchOptions, Failure> {
         trace: arguments.trace,
         trace_ops: arguments.trace_ops,
         callers: arguments.callers,
+        chains: arguments.chains,
         models,
     })
 }

@@ -225,6 +225,10 @@ fn bench_refuses_what_makes_no_sense_before_it_measures() {
         let message = refused(&["bench", argument, value], 2);
         assert!(message.contains(&format!("{argument}: expected 1 to")), "{message}");
     }
+    for ratio in ["0", "-1", "nan"] {
+        let message = refused(&["bench", "--chains", ratio], 2);
+        assert!(message.contains("--chains: expected a ratio above 0"), "{message}");
+    }
     assert!(refused(&["bench", "--threads", "-1"], 2).contains("--threads"));
     let message = refused(&["bench", "--plot", "/nonexistent/folder/chart.svg"], 1);
     assert!(message.contains("/nonexistent/folder/chart.svg"), "{message}");

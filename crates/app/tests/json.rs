@@ -16,12 +16,13 @@ const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data");
 
 /// Sections of the page, and runs of the command in order. `DATA` is the folder of the command's
 /// data, and the other files lie in a folder of the test.
-const RUNS: [(&str, &str); 50] = [
+const RUNS: [(&str, &str); 51] = [
     ("devices", "devices"),
     ("plan", "plan"),
     ("bench", "bench add/f32/64 --api cpu --seconds 0.01"),
     ("bench --list", "bench --list"),
     ("bench --callers", "bench --callers 2 --api cpu --seconds 0.01"),
+    ("bench --chains", "bench --chains --api cpu --seconds 0.01"),
     ("bench --trace", "bench --trace --trace-ops 50"),
     ("bench --models", "bench --models models --api cpu --seconds 0.01"),
     ("bench --models --callers", "bench --models models --callers 2 --api cpu --seconds 0.01"),

@@ -1,7 +1,7 @@
 //! `panoply bench`: measures ops through the whole runtime, one case after the other.
 //!
-//! `calibrate` teaches the router and `trace` evaluates it. `callers` measures batching, `models`
-//! whole models, and `served` models with many callers.
+//! `calibrate` teaches the router and `trace` evaluates it. `callers` measures batching, `chains`
+//! callers whose ops overlap, `models` whole models, and `served` models with many callers.
 //!
 //! [`cases`] lists the cases and [`place`] is where they run. `budget` selects the
 //! cases that suit a device and how long each may take. `measure` times one case, `row` formats its
@@ -12,6 +12,7 @@ pub mod budget;
 mod calibrate;
 mod callers;
 pub mod cases;
+mod chains;
 mod measure;
 mod models;
 mod place;
@@ -45,6 +46,9 @@ pub fn run(options: &BenchOptions, screen: &mut Screen) -> Result<(), Failure> {
     if options.calibrate {
         calibrate::expect_place()?;
         return calibrate::run(options, &start(options, false)?, screen);
+    }
+    if let Some(ratio_max) = options.chains {
+        return chains::run(options, ratio_max, screen);
     }
     match (options.callers, &options.models) {
         (Some(callers), Some(models)) => return served::run(options, models, callers, screen),

@@ -27,10 +27,18 @@ enum Queued {
     Wait(usize, u64),
 }
 
-#[derive(Clone, Copy, Default)]
+#[derive(Default)]
 struct EventProgress {
     recorded: u64,
-    passed: u64,
+    /// The recordings that their streams have not passed. Those of different streams are passed in
+    /// any order.
+    ahead: Vec<u64>,
+}
+
+impl EventProgress {
+    fn is_past(&self, recording: u64) -> bool {
+        !self.ahead.contains(&recording)
+    }
 }
 
 impl ShuffledStreams {
@@ -79,6 +87,7 @@ impl ShuffledStreams {
         let recorded = {
             let progress = &mut self.events.borrow_mut()[event];
             progress.recorded += 1;
+            progress.ahead.push(progress.recorded);
             progress.recorded
         };
         self.queue(stream, lane, Queued::Record(event, recorded));
@@ -91,8 +100,8 @@ impl ShuffledStreams {
     }
 
     pub(super) fn is_past(&self, event: usize) -> bool {
-        let EventProgress { recorded, passed } = self.events.borrow()[event];
-        passed >= recorded
+        let progress = &self.events.borrow()[event];
+        progress.is_past(progress.recorded)
     }
 
     pub(super) fn is_empty(&self, stream: Stream, lane: usize) -> bool {
@@ -114,7 +123,9 @@ impl ShuffledStreams {
             let queued = self.queues.borrow_mut()[number].pop_front();
             match queued? {
                 Queued::Command(command) => return Some(command),
-                Queued::Record(event, recorded) => self.events.borrow_mut()[event].passed = recorded,
+                Queued::Record(event, recorded) => {
+                    self.events.borrow_mut()[event].ahead.retain(|recording| *recording != recorded);
+                }
                 Queued::Wait(..) => {}
             }
         }
@@ -126,7 +137,7 @@ impl ShuffledStreams {
             self.held.set(self.below(STREAMS as u64) as usize);
         }
         let can_run = |queued: &Queued| match queued {
-            Queued::Wait(event, recorded) => self.events.borrow()[*event].passed >= *recorded,
+            Queued::Wait(event, recorded) => self.events.borrow()[*event].is_past(*recorded),
             _ => true,
         };
         let queues = self.queues.borrow();

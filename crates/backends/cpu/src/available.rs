@@ -49,7 +49,7 @@ fn left_in(group: &Path, limit: &str, usage: &str) -> Option<u64> {
     // The word `max` means that there is no limit.
     let (limit, used) = (number(limit)?, number(usage)?);
     let stat = fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
-    // The kernel drops pages of files that nobody uses before it refuses memory.
+    // The kernel drops unused pages of files before it refuses memory.
     let cached = stat.lines().find_map(|line| line.strip_prefix("inactive_file ")?.trim().parse::<u64>().ok());
     Some(limit.saturating_sub(used.saturating_sub(cached.unwrap_or(0))))
 }

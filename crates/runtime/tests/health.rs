@@ -1,14 +1,14 @@
-//! What devices say about themselves: memory that is measured again, heat that makes batches
-//! smaller, and the capacity of all devices together.
+//! The health that devices report: memory that is measured again, heat that makes batches smaller,
+//! and the capacity of all devices together.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use panoply_conformance::virtual_device::{Script, VirtualBackend, VirtualControl};
-use panoply_core::op::compute::Transpose;
+use panoply_core::op::compute::{MatMul, Transpose};
 use panoply_core::{Api, DType, DeviceId, DeviceInfo, Error, ErrorKind, Health, MemoryUse, Tensor};
 use panoply_cpu::CpuBackend;
-use panoply_runtime::{Batching, HealthRules, Priority, RunOptions, Runtime, SystemCapacity};
+use panoply_runtime::{Batching, HealthRules, Priority, RunOptions, Runtime, SystemCapacity, WorkerLimits};
 
 const FIRST: DeviceId = DeviceId { api: Api::SIMULATED, index: 0 };
 /// Longer than any step of these tests takes on a busy machine.
@@ -104,15 +104,19 @@ fn looks_that_many_ask_for_are_few() {
 
 /// The largest batch of 40 equal ops that are sent at once.
 fn largest_batch(runtime: &Runtime) -> u32 {
-    let small = Tensor::zeros(DType::F32, [2, 3]).unwrap();
-    let ops: Vec<_> = (0..40).map(|_| runtime.run(Transpose::new(&small)).with_report()).collect();
+    let small = Tensor::zeros(DType::F32, [2, 2]).unwrap();
+    let ops: Vec<_> = (0..40).map(|_| runtime.run(MatMul::new(&small, &small)).with_report()).collect();
     ops.into_iter().map(|op| op.wait().unwrap().report.batch_size).max().unwrap()
 }
 
 #[test]
 fn a_throttled_device_gets_smaller_batches() {
-    let batching = Batching::TimeOrSize { size_max: 8, wait_max: Duration::from_millis(100) };
-    let (runtime, controls) = build([Script::new()], HealthRules::default(), batching);
+    let backend = VirtualBackend::new(Arc::new(CpuBackend::new())).device(Script::new().fused());
+    let controls = [backend.control(0).unwrap()];
+    // 40 ops are full groups, with half the capacity as well, so none waits.
+    let batching = Batching::TimeOrSize { size_max: 8, wait_max: Duration::from_secs(5) };
+    let limits = WorkerLimits { batch_max: 8, ..WorkerLimits::default() };
+    let runtime = Runtime::builder().backend(Arc::new(backend)).batching(batching).limits(limits).build().unwrap();
     assert_eq!(largest_batch(&runtime), 8);
     controls[0].set_health(Health { throttled: Some(true), ..Health::default() });
     assert!(runtime.examine(WAIT_MAX));
@@ -148,7 +152,7 @@ fn too_little_capacity_is_told_and_patient_ops_are_refused() {
     let refused = send(Priority::Patient).unwrap_err();
     assert_eq!(refused, Error::Degraded { fit_percent: 25, min_percent: 75 });
     assert_eq!(refused.kind(), ErrorKind::Capacity);
-    [Priority::Normal, Priority::Urgent].map(|priority| send(priority).unwrap());
+    [Priority::Normal, Priority::Urgent].into_iter().for_each(|priority| send(priority).unwrap());
     let text = runtime.metrics().prometheus_text();
     for line in ["panoply_system_capacity 0.25\n", "panoply_system_degraded 1\n", "panoply_system_capacity_min 0.75\n"]
     {

@@ -1,7 +1,7 @@
 //! The sensors of a card, found by its PCI address, for APIs that have none of their own.
 //!
 //! [`CardSensors`] reads NVIDIA's cards through NVML (`nvml`), and others from the files of Linux's
-//! drivers (`pci`). Temperature, power, utilisation, throttling and memory are read anew at each
+//! drivers (`pci`). Temperature, power, utilisation, throttling and memory are read at each
 //! call; a value that a card does not report is `None`, and [`Health::sensors_absent`] says why.
 //!
 //! The crate knows no API and no engine. One thread owns a `CardSensors`.
@@ -77,7 +77,8 @@ impl CardSensors {
         let address = self.address.ok_or("the device has no PCI address by which its sensors could be found")?;
         let card = PciCard::find(&self.root, address);
         match &card {
-            // Without Linux's list of devices the vendor is not known: NVML says whether it knows the card.
+            // Without Linux's list of devices the vendor is unknown: NVML says whether it knows
+            // the card.
             Ok(card) if card.vendor() != Some(NVIDIA) => {}
             _ => match Nvml::open(&self.nvml_names, address) {
                 Ok(nvml) => return Ok(Source::Nvml(nvml)),

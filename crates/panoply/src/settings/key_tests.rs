@@ -104,7 +104,7 @@ fn each_key_changes_a_setting_of_its_own() {
     assert_eq!(OTHER_VALUES.len(), keys::KEYS.len(), "`OTHER_VALUES` has a key that does not exist");
 }
 
-/// What each value of `[health]` must not be, in the file and in the builder.
+/// The bounds of each value of `[health]`, in the file and in the builder.
 #[test]
 fn values_of_health_beyond_their_bounds_are_refused_by_name() {
     for (key, values) in [

@@ -101,8 +101,8 @@ pub struct HealthReport {
 }
 
 impl HealthReport {
-    /// The rules that decide nothing about this device, because it reports no value for them: `heat`
-    /// and `memory`. [`Health::sensors_absent`] may say why.
+    /// The rules that decide nothing about this device, because it reports no value for them:
+    /// `heat` and `memory`. [`Health::sensors_absent`] may say why.
     pub fn rules_without_sensor(&self) -> Vec<&'static str> {
         let is_blind_to_heat = self.vitals.temperature_celsius.is_none() && self.vitals.throttled.is_none();
         let rules = [("heat", is_blind_to_heat), ("memory", self.vitals.memory.is_none())];

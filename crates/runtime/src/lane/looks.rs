@@ -13,7 +13,8 @@ use crate::time::nanoseconds;
 #[derive(Default)]
 pub(crate) struct Looks {
     wanted: AtomicBool,
-    /// When the last finished look began, in nanoseconds since the lane's epoch, plus 1. Zero: never.
+    /// When the last finished look began, in nanoseconds since the lane's epoch, plus 1. Zero:
+    /// never.
     last_ns: AtomicU64,
 }
 
@@ -44,8 +45,8 @@ impl Lane {
         now
     }
 
-    /// Asks the worker for a look if the last one is older than the interval between two. The worker
-    /// of an idle device does not look by itself.
+    /// Asks the worker for a look if the last one is older than the interval between two. The
+    /// worker of an idle device does not look by itself.
     pub(crate) fn ask_look_if_old(&self) {
         let age_ns = self.since_epoch_ns(self.clock.now()).saturating_sub(self.looks.last_ns.load(Ordering::Acquire));
         if age_ns > nanoseconds(self.rules.look_every) && !self.looks.has_news() && self.process.is_here() {

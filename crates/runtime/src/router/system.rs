@@ -72,7 +72,7 @@ fn fit_capacity(lane: &Lane) -> f32 {
     if is_fit { lane.gate.capacity() } else { 0.0 }
 }
 
-/// What a runtime does while it is degraded.
+/// The behaviour of a runtime while it is degraded.
 pub(crate) struct DegradedMode {
     minimum: f32,
     refuses_patient: bool,

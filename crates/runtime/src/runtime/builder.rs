@@ -427,8 +427,8 @@ fn check_rules(rules: &HealthRules) -> Result<(), BuildError> {
         ("system_capacity_min", f64::from(rules.system_capacity_min), SHARE),
     ];
     for (what, value, (least, most, expected)) in numbers {
-        // Also false for a number that is NaN.
-        if !(value >= least && value <= most) {
+        // No range contains a NaN.
+        if !(least..=most).contains(&value) {
             return Err(BuildError::BadLimit { what, expected, got: (value as f32).to_string() });
         }
     }

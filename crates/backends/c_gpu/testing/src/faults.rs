@@ -212,7 +212,7 @@ pub fn engines_of_one_thread_do_not_mix(backend: &dyn GpuBackend, info: &DeviceI
     assert_works(&mut first);
 }
 
-/// An allocation shows in the figures of the device's memory, which are asked anew each time.
+/// An allocation shows in the figures of the device's memory, which are measured each time.
 pub fn an_allocation_moves_the_memory_in_use(backend: &dyn GpuBackend, info: &DeviceInfo) {
     const BYTES: usize = 64 << 20;
     /// Other tests allocate and free at the same time.

@@ -68,7 +68,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 pub fn ask(runtime: &Runtime, vector: &[f32]) -> Result<Best, Box<dyn Error>> {
     let probe = MatMul::new(&Tensor::zeros(DType::F32, [ROWS, WIDTH])?, &Tensor::zeros(DType::F32, [WIDTH, 1])?);
     let candidates = runtime.explain(probe, &RunOptions::default())?;
-    let can = |device: &&DeviceInfo| {
+    let can = |device: &DeviceInfo| {
         candidates.iter().any(|candidate| candidate.device == device.id && candidate.prediction.is_some())
     };
     let device = runtime.devices().filter(can).min_by_key(|device| device.is_processor()).ok_or("no device")?.id;

@@ -98,6 +98,7 @@ mod tests {
     use super::*;
     use crate::affinity::{Scheduling, scheduling};
 
+    #[allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
     fn on_a_thread<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> T {
         std::thread::spawn(run).join().unwrap()
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 
 /// The layers, from the lowest to the highest. Modules of one layer do not know each other, unless
 /// they are in one group.
-const LAYERS: [&[&[&str]]; 11] = [
+const LAYERS: [&[&[&str]]; 12] = [
     &[&["time"], &["process"], &["partition"], &["address_space"]],
     &[&["threads"], &["room"]],
     &[&["timers"], &["errands"], &["claims"]],

@@ -4,3 +4,5 @@ mod crypto;
 mod crypto_provider;
 mod facade;
 mod training;
+#[cfg(feature = "vector")]
+mod vectors_on_gpus;

@@ -1,6 +1,6 @@
 //! `cargo xtask bundle`: puts everything that a host with a GPU and without Rust needs into one
-//! folder: the `panoply` command, the conformance and unit tests of every GPU backend, and a script
-//! that runs them.
+//! folder: the `panoply` command, the conformance and unit tests of every GPU backend, the tests of
+//! collections over all of them, and a script that runs them.
 
 use std::fs;
 use std::path::Path;
@@ -15,6 +15,8 @@ use crate::process::{Workspace, capture, run, say};
 const BACKENDS: &[&str] = &["cuda", "hip", "vulkan", "wgpu", "opencl"];
 /// The library that the HIP backend's tests load: HIP's functions on top of CUDA.
 const HIP_TEST_LIBRARY: &str = "libpanoply_hip_test_library.so";
+/// The name of the façade's tests, of which the script runs those of collections.
+const FACADE_TESTS: &str = "vectors-tests";
 const SCRIPT: &str = include_str!("bundle.sh");
 
 /// Builds with optimisation and fills `target/bundle`.
@@ -44,8 +46,12 @@ fn place_tests(workspace: &Workspace, folder: &Path) -> Result<()> {
     let mut cargo = workspace
         .cargo("test --release --no-run --message-format=json --lib --package panoply-app --features panoply-app/wgpu");
     cargo.args(BACKENDS.iter().map(|backend| format!("--package=panoply-{backend}")));
-    cargo.arg("--test=main");
+    cargo.args(["--package=panoply", "--test=main"]);
     let programs = test_programs(&capture(&mut cargo)?);
+    let Some(facade) = programs.iter().find(|program| program.package == "panoply" && program.target == "main") else {
+        bail!("cargo named no integration tests of panoply");
+    };
+    place(&facade.path, &folder.join(FACADE_TESTS))?;
     for backend in BACKENDS {
         let package = format!("panoply-{backend}");
         let library = package.replace('-', "_");

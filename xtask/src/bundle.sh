@@ -1,7 +1,8 @@
 #!/bin/sh
 # Runs Panoply on a host with a GPU and no Rust: what is there, whether every answer is right, how fast it is.
 #
-#   sh run.sh [devices|check|check-cuda|check-hip|check-vulkan|check-wgpu|check-opencl|overlap|bench|figures|all] [argument of the command…]
+#   sh run.sh [devices|check|check-cuda|check-hip|check-vulkan|check-wgpu|check-opencl|check-vectors|overlap|bench|figures|all]
+#            [argument of the command…]
 #
 # `figures` prints what `cargo xtask figures FILE` compares with the record: sh run.sh figures > gpu.jsonl
 #
@@ -96,6 +97,12 @@ overlap() {
     "$here/panoply" bench --chains "${1:-inf}" --api cuda || failed=1
 }
 
+# Collections over all APIs together: that each card is used through one of them, and the rate of 64 callers with one query each beside
+# that of one call with 64 queries (1,000,000 rows of 128). Prints the choice, and one JSON object with the ratio.
+check_vectors() {
+    "$here/vectors-tests" --nocapture --test-threads 1 vectors_on_gpus:: || failed=1
+}
+
 # Every case of each GPU API, many callers, the mixed trace, and PyTorch, one JSON object per line.
 figures() {
     "$here/panoply" bench --full --api cuda --json --seconds 0.3 --repeats 20
@@ -109,22 +116,31 @@ figures() {
 
 case $what in
 devices) "$here/panoply" devices "$@" || failed=1 ;;
-check) check ;;
+check)
+    check
+    check_vectors
+    ;;
 check-cuda) check cuda ;;
 check-hip) check hip ;;
 check-vulkan) check vulkan ;;
 check-wgpu) check wgpu ;;
 check-opencl) check opencl ;;
 overlap) overlap "$@" ;;
+check-vectors)
+    PANOPLY_DEVICE=${PANOPLY_DEVICE:-required}
+    export PANOPLY_DEVICE
+    check_vectors
+    ;;
 bench) "$here/panoply" bench "$@" || failed=1 ;;
 figures) figures ;;
 all)
     "$here/panoply" devices || failed=1
     check
+    check_vectors
     "$here/panoply" bench "$@" || failed=1
     ;;
 *)
-    echo "run.sh: expected devices, check, check-cuda, check-hip, check-vulkan, check-wgpu, check-opencl, overlap, bench, figures or all; got $what" >&2
+    echo "run.sh: expected devices, check, check-cuda, check-hip, check-vulkan, check-wgpu, check-opencl, check-vectors, overlap, bench, figures or all; got $what" >&2
     exit 2
     ;;
 esac

@@ -5,3 +5,5 @@ mod crypto_provider;
 mod examples;
 mod facade;
 mod training;
+#[cfg(feature = "vector")]
+mod vectors_on_gpus;

@@ -66,5 +66,6 @@ pub use ivf::{IndexOptions, IndexReport};
 pub use panoply_core::op::compute::Metric;
 pub use repair::Repair;
 pub use schema::{Options, Residency, Schema, Storage};
+pub use search::placement::{DevicePlacement, PlacementVerdict};
 pub use search::{Hit, SearchOptions, SearchReport, SearchResult, SearchResults};
 pub use task::Task;

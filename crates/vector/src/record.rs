@@ -20,7 +20,7 @@
 //! its own and changes nothing. The mark states whether everything before it had reached the disk;
 //! writers do not wait for the mark itself. Marks serve two purposes. A damaged record that had
 //! been acknowledged (a mark or a later group follows it) can be distinguished from the torn end of
-//! a log. A reader beside the writer knows which records count.
+//! a log. A reader knows which records it must settle before it counts them (`writer::recover`).
 //!
 //! Small batches have their rows inline, so that one file has to reach the disk, not two. The field
 //! `rows on disk` is the number of rows of the segment that were known to be on disk in the rows

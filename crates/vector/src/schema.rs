@@ -49,8 +49,9 @@ pub enum Storage {
     F16,
     /// bfloat16: the upper half of single precision.
     Bf16,
-    /// Eight bits per component and a scale per vector; with euclidean the scale is a power of two.
-    /// Neither is ever rounded again.
+    /// Eight bits per component and a scale per vector. Neither is ever rounded again. With euclidean
+    /// the scale is a power of two, so steps are up to twice as wide: a search ranks the rows of one
+    /// scale at a time, and any other scales would be as many as rows.
     I8,
 }
 
@@ -160,14 +161,21 @@ pub fn parse_metric(text: &str) -> Result<Metric> {
 /// The devices on which rows may be stored.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub enum Residency {
-    /// Every device with memory of its own if the collection is large enough for that to pay, else
-    /// the host.
+    /// The fastest devices if the collection is large enough for that to pay, else the host. Each
+    /// GPU or TPU is used through one API, the fastest there; several share the rows by speed.
     #[default]
     Auto,
-    /// These devices, for a collection of any size.
+    /// These devices, for a collection of any size, in equal shares. A device that cannot search
+    /// the rows, or is not ready, holds none.
     Devices(Vec<DeviceId>),
     /// The host alone.
     Host,
+}
+
+impl Residency {
+    /// Bytes of rows from which [`Residency::Auto`] uses devices. Below this a CPU finishes before a
+    /// device has begun.
+    pub const AUTO_BYTES_MIN: usize = 8 << 20;
 }
 
 /// Options for opening a collection. They are not stored in it.

@@ -19,7 +19,7 @@ use crate::record::{Draft, LOG_HEAD_BYTES, RecordLayout, RowAddress, entry, log_
 use crate::region::{Elements, Region, View};
 use crate::schema::{Schema, Storage};
 use crate::search::resident::Resident;
-use crate::search::{CodesCache, FilterCache, ScalesCache};
+use crate::search::{CodesCache, FilterCache, ScalesCache, TypesCache};
 
 /// Maximum size of a group of rows that is also copied into the log, and so reaches the disk with
 /// it.
@@ -59,6 +59,7 @@ pub(crate) struct SegmentShared {
     pub(crate) filters: FilterCache,
     pub(crate) codes: CodesCache,
     pub(crate) scales: ScalesCache,
+    pub(crate) types: TypesCache,
     pub(crate) resident: Resident,
 }
 
@@ -314,6 +315,18 @@ impl Segment {
             self.log.sync().map_err(Failure::unclear)?;
             self.records_synced = self.records;
         }
+        Ok(())
+    }
+
+    /// Waits until everything has reached the disk, and marks it as acknowledged: a write that a
+    /// crash interrupted counts from now on, for every reader.
+    pub(crate) fn settle(&mut self) -> Result<()> {
+        if self.durable {
+            self.rows.sync()?;
+            self.log.sync()?;
+            (self.rows_synced, self.records_synced) = (self.count, self.records);
+        }
+        self.mark();
         Ok(())
     }
 

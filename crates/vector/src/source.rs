@@ -53,6 +53,11 @@ impl SourceFile {
         }
     }
 
+    /// Waits until the file has reached the disk, if this user may ask for that.
+    pub(crate) fn sync(&self) {
+        let _ = self.file.sync_data();
+    }
+
     pub(crate) fn is_sealed(&self) -> bool {
         matches!(self.content, Content::Unsealed { .. })
     }

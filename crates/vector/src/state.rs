@@ -25,6 +25,8 @@ use crate::folder::Folder;
 use crate::ivf::Centroids;
 use crate::record::RowAddress;
 use crate::schema::{Options, Schema};
+use crate::search::check_types;
+use crate::search::placement::Placement;
 use crate::segment::SegmentView;
 
 /// Maximal number of remembered fields. A collection with more of them accepts any field in a
@@ -52,6 +54,8 @@ pub(crate) struct CollectionState {
     damage: OnceLock<Error>,
     /// Whether every row that existed when the collection was opened has been checked.
     checked: AtomicBool,
+    /// The devices that may hold rows.
+    pub(crate) placement: Placement,
     /// The process whose threads serve the collection.
     process: Process,
 }
@@ -93,6 +97,7 @@ impl CollectionState {
             fields: RwLock::default(),
             damage: OnceLock::new(),
             checked: AtomicBool::new(false),
+            placement: Placement::default(),
             process: Process::current(),
         }
     }
@@ -212,8 +217,14 @@ impl CollectionState {
         batch.iter().filter(|field| !known.contains(*field)).take(room).cloned().collect()
     }
 
-    /// Checks that the fields of a filter exist.
+    /// Checks that the fields of a filter exist, and have values of the types that it compares them
+    /// with.
     pub(crate) fn check_filter(&self, filter: &Filter) -> Result<()> {
+        self.check_fields(filter)?;
+        check_types(&self.snapshot().segments, filter)
+    }
+
+    fn check_fields(&self, filter: &Filter) -> Result<()> {
         let fields = self.fields();
         if fields.len() >= FIELDS_MAX {
             return Ok(());

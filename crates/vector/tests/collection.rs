@@ -523,3 +523,36 @@ fn metadata_of_any_depth_is_refused_in_peace() {
     assert!(is_refused(collection.update("a", None, Some(deep()))));
     assert_eq!(collection.len(), 1);
 }
+
+/// Fields are merged by the writer, so callers at the same time keep each other's.
+#[test]
+fn fields_are_set_without_the_vector_and_without_the_other_fields() {
+    let folder = TempFolder::new("fields");
+    let schema = Schema::new("fields", 2, Metric::Dot).storage(Storage::I8);
+    let collection = Collection::create(runtime(), &folder.0, schema, Options::default()).unwrap();
+    collection.insert("a", &[0.3, 0.7], json!({ "kept": 1, "gone": 2 })).unwrap();
+    let vector = collection.get("a").unwrap().unwrap().vector;
+    let fields = |value: Value| value.as_object().unwrap().clone();
+    collection.set_fields("a", fields(json!({ "gone": null, "new": [1, 2], "never": null }))).unwrap();
+    std::thread::scope(|scope| {
+        for caller in 0..4 {
+            let (collection, fields) = (&collection, &fields);
+            scope.spawn(move || {
+                for round in 0..25 {
+                    let field = format!("of{caller}");
+                    collection.set_fields("a", fields(json!({ field: round }))).unwrap();
+                }
+            });
+        }
+    });
+    let wanted = json!({ "kept": 1, "new": [1, 2], "of0": 24, "of1": 24, "of2": 24, "of3": 24 });
+    drop(collection);
+    let again = Collection::open(runtime(), &folder.0, Options::default()).unwrap();
+    let record = again.get("a").unwrap().unwrap();
+    assert_eq!((record.metadata, record.vector), (wanted, vector));
+    assert_eq!(again.len(), 1);
+    assert!(matches!(again.set_fields("b", fields(json!({ "x": 1 }))), Err(Error::NoSuchId { .. })));
+    again.insert("none", &[1.0, 0.0], Value::Null).unwrap();
+    again.set_fields_async("none", fields(json!({ "x": 1, "y": null }))).wait().unwrap();
+    assert_eq!(again.get("none").unwrap().unwrap().metadata, json!({ "x": 1 }));
+}

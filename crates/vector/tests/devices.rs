@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use crate::support::{Random, ids};
 use panoply_conformance::virtual_device::{Fault, Script, VirtualBackend, VirtualControl};
-use panoply_core::{Api, DeviceId};
+use panoply_core::{Api, DeviceId, DeviceKind, PciAddress};
 use panoply_cpu::CpuBackend;
 use panoply_runtime::{Runtime, WorkerLimits};
-use panoply_vector::{Collection, IndexOptions, Metric, Options, Residency, Schema, SearchOptions, Storage};
+use panoply_vector::{
+    Collection, IndexOptions, Metric, Options, PlacementVerdict, Residency, Schema, SearchOptions, Storage,
+};
 use serde_json::Value;
 
 const DIMENSION: usize = 16;
@@ -215,4 +217,159 @@ fn new_rows_do_not_upload_the_old_ones_again() {
     }
     let uploaded = moved() - before;
     assert!(uploaded >= more as u64 * row_bytes && uploaded < 2 * more as u64 * row_bytes, "{uploaded} bytes");
+}
+
+/// Rows of more than the 8 MiB from which a collection chooses devices by itself.
+const MANY: usize = 140_000;
+
+/// A card on this bus, whose every op takes so long.
+fn card(bus: u8, latency_ms: u64) -> Script {
+    let address = PciAddress { domain: 0, bus, device: 0, function: 0 };
+    let latency = Duration::from_millis(latency_ms);
+    Script::new().kind(DeviceKind::DiscreteGpu).pci_address(address).latency(latency)
+}
+
+/// A collection that chooses its devices by itself.
+fn placed(runtime: &Arc<Runtime>, count: usize) -> Collection {
+    filled(runtime, Options::default(), Metric::Dot, Storage::F32, count)
+}
+
+fn verdict(collection: &Collection, index: u32) -> PlacementVerdict {
+    let devices = collection.stats().devices;
+    devices.iter().find(|one| one.device == device(index)).unwrap_or_else(|| panic!("{devices:?}")).verdict.clone()
+}
+
+/// Regression: a card that three APIs reach got three shares of the rows, and an API without
+/// `Search` got one as well, whose rows the host searched each time.
+#[test]
+fn a_card_behind_several_apis_is_used_through_the_fastest_that_can_search() {
+    let (runtime, _) = machine(vec![card(1, 4), card(1, 1), card(1, 0).without("search")]);
+    let collection = placed(&runtime, MANY);
+    collection.make_resident().unwrap();
+    let stats = collection.stats();
+    assert_eq!(stats.resident_rows, [(device(1), MANY as u64)], "{:?}", stats.devices);
+    assert_eq!(verdict(&collection, 0), PlacementVerdict::SameHardware(device(1)));
+    assert_eq!(verdict(&collection, 1), PlacementVerdict::Holds(1.0));
+    assert!(matches!(verdict(&collection, 2), PlacementVerdict::Unsupported(_)));
+    let found = collection.search(&Random(6).vectors(1, DIMENSION), &SearchOptions::new(3)).unwrap();
+    assert_eq!(found.report.devices, [device(1)]);
+    // Without an address nobody knows that devices are the same, unless kind and name agree.
+    let anonymous = Script::new().kind(DeviceKind::DiscreteGpu);
+    let (runtime, _) = machine(vec![anonymous.clone(), anonymous]);
+    let collection = placed(&runtime, MANY);
+    collection.make_resident().unwrap();
+    assert_eq!(collection.stats().resident_rows.len(), 2, "one API numbers each piece of hardware once");
+    // Below 8 MiB the host is fast enough.
+    let few = placed(&runtime, 1000);
+    few.make_resident().unwrap();
+    assert!(few.stats().resident_rows.is_empty() && few.stats().devices.is_empty());
+    assert!(few.preview_residency(&Residency::Auto).unwrap().is_empty());
+    let preview = few.preview_residency(&Residency::Devices(vec![device(0)])).unwrap();
+    assert!(preview.len() == 1 && preview[0].verdict == PlacementVerdict::Holds(1.0), "{preview:?}");
+}
+
+#[test]
+fn several_cards_share_the_rows_by_their_speed_and_within_their_room() {
+    let (runtime, _) = machine(vec![card(1, 8), card(2, 24)]);
+    let collection = placed(&runtime, MANY);
+    collection.make_resident().unwrap();
+    let stats = collection.stats();
+    let rows =
+        |index: u32| stats.resident_rows.iter().find(|(of, _)| *of == device(index)).map_or(0, |(_, rows)| *rows);
+    assert_eq!(rows(0) + rows(1), MANY as u64);
+    let times = rows(0) as f64 / rows(1) as f64;
+    assert!((1.8..4.5).contains(&times), "{times}: {:?}", stats.devices);
+    // A card with little room holds little, the other one the rest.
+    let little = (DIMENSION * 4 * 60_000) as u64;
+    let (runtime, _) = machine(vec![card(1, 2).memory_bytes(little), card(2, 8)]);
+    let collection = placed(&runtime, MANY);
+    collection.make_resident().unwrap();
+    let stats = collection.stats();
+    let rows =
+        |index: u32| stats.resident_rows.iter().find(|(of, _)| *of == device(index)).map_or(0, |(_, rows)| *rows);
+    assert!((45_000..=60_000).contains(&rows(0)) && rows(0) + rows(1) == MANY as u64, "{stats:?}");
+    assert_eq!(stats.spilled_rows, 0);
+}
+
+#[test]
+fn an_integrated_gpu_holds_rows_unless_the_host_is_faster() {
+    let slow = Script::new().kind(DeviceKind::IntegratedGpu).latency(Duration::from_millis(300));
+    let software = Script::new().kind(DeviceKind::SoftwareGpu);
+    let (runtime, _) = machine(vec![slow, software]);
+    let collection = placed(&runtime, MANY);
+    collection.make_resident().unwrap();
+    assert_eq!(verdict(&collection, 0), PlacementVerdict::SlowerThanHost);
+    assert_eq!((collection.stats().devices.len(), collection.stats().resident_rows.len()), (1, 0));
+    // Beside a host without its team of threads it is worth it.
+    let preview = collection.preview_residency(&Residency::Devices(vec![device(0)])).unwrap();
+    assert_eq!(preview[0].verdict, PlacementVerdict::Holds(1.0));
+}
+
+/// Waits until all rows are on one device, and searches meanwhile.
+fn wait_for_rows_on(collection: &Collection, on: Option<u32>, wanted: &[panoply_vector::Hit]) {
+    let (start, query) = (std::time::Instant::now(), Random(6).vectors(1, DIMENSION));
+    loop {
+        assert_eq!(collection.search(&query, &SearchOptions::new(5)).unwrap().hits, wanted);
+        let stats = collection.stats();
+        match on {
+            Some(index) if stats.resident_rows == [(device(index), stats.records)] => return,
+            None if stats.resident_rows.is_empty() => return,
+            _ => assert!(start.elapsed() < Duration::from_secs(30), "{on:?}: {stats:?}"),
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn rows_follow_a_device_that_is_lost_taken_away_and_brought_back() {
+    let (runtime, controls) = machine(vec![card(1, 0), card(1, 3).gone_after_opens(1)]);
+    let collection = placed(&runtime, MANY);
+    let query = Random(6).vectors(1, DIMENSION);
+    let wanted = collection.search(&query, &SearchOptions::new(5)).unwrap().hits;
+    wait_for_rows_on(&collection, Some(0), &wanted);
+    // Taken away while it is used: the other API of the card serves.
+    controls[0].set_present(false);
+    runtime.rediscover().unwrap();
+    wait_for_rows_on(&collection, Some(1), &wanted);
+    assert!(matches!(verdict(&collection, 0), PlacementVerdict::NotReady(_)));
+    // Brought back: the fastest holds the rows again, without a call.
+    controls[0].set_present(true);
+    runtime.rediscover().unwrap();
+    wait_for_rows_on(&collection, Some(0), &wanted);
+    // Lost with all it holds, and the other API with it for good.
+    controls[1].inject(Fault::Lost);
+    controls[0].inject(Fault::Lost);
+    wait_for_rows_on(&collection, Some(0), &wanted);
+    assert!(controls[0].counters().opened > 1, "it was opened again and filled again");
+}
+
+/// Regression: the rows of a device without `Search` were searched on the host each time, after a
+/// failure on the device each time.
+#[test]
+fn a_named_device_without_search_holds_no_rows() {
+    let (runtime, _) = machine(vec![Script::new().without("search"), Script::new()]);
+    let collection = filled(&runtime, options(2), Metric::Dot, Storage::F32, 40_000);
+    collection.make_resident().unwrap();
+    assert_eq!(collection.stats().resident_rows, [(device(1), 40_000)]);
+    assert!(matches!(verdict(&collection, 0), PlacementVerdict::Unsupported(_)));
+    let found = collection.search(&Random(6).vectors(1, DIMENSION), &SearchOptions::new(3)).unwrap();
+    assert!(found.report.fallback.is_none() && found.report.devices == [device(1)], "{:?}", found.report);
+}
+
+/// Searches that find too little memory on a device go to the host. After some of them the device
+/// holds no rows any more, until an upload is asked for.
+#[test]
+fn a_device_without_memory_for_searches_gives_its_rows_back() {
+    let (runtime, controls) = machine(vec![Script::new()]);
+    let collection = filled(&runtime, options(1), Metric::Dot, Storage::F32, 40_000);
+    collection.make_resident().unwrap();
+    let query = Random(6).vectors(1, DIMENSION);
+    let wanted = collection.search(&query, &SearchOptions::new(5)).unwrap().hits;
+    for _ in 0..3 {
+        controls[0].inject(Fault::OutOfMemory);
+        assert_eq!(collection.search(&query, &SearchOptions::new(5)).unwrap().hits, wanted);
+    }
+    wait_for_rows_on(&collection, None, &wanted);
+    collection.make_resident().unwrap();
+    assert_eq!(collection.stats().resident_rows, [(device(0), 40_000)]);
 }

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use crate::support::{TempFolder, runtime};
-use panoply_vector::{Collection, EmbeddingModel, Error, Filter, Metric, Options, Schema};
+use panoply_vector::{Collection, EmbeddingModel, Error, Filter, Metric, Options, Schema, SearchOptions};
 use serde_json::json;
 
 fn model(name: &str, digit: char) -> EmbeddingModel {
@@ -69,4 +69,25 @@ fn a_field_is_compared_with_values_of_its_type() {
         check(right).unwrap();
     }
     assert!(matches!(check("secton = games"), Err(Error::UnknownField { .. })));
+    // Regression: everything but the commands took such a filter, and found nothing without a word.
+    let filter = Filter::parse("size < abc").unwrap();
+    let options = SearchOptions::new(1).filter(filter.clone());
+    for refused in [
+        collection.search(&[1.0], &options).map(drop),
+        collection.search_many(&[1.0], &options).map(drop),
+        collection.search_async(&[1.0], &options).wait().map(drop),
+        collection.count_where(&filter).map(drop),
+        collection.ids(None, 10, Some(&filter)).map(drop),
+        collection.page(None, 10, Some(&filter)).map(drop),
+        collection.remove_where(&filter).map(drop),
+        collection.remove_where_async(&filter).wait().map(drop),
+    ] {
+        assert!(matches!(refused, Err(Error::FieldType { .. })), "{refused:?}");
+    }
+    assert_eq!(collection.len(), 5000);
+    // Only live records count.
+    collection.upsert("0", &[1.0], json!({ "size": "large" })).unwrap();
+    assert_eq!(collection.count_where(&filter).unwrap(), 0);
+    collection.remove("0").unwrap();
+    assert!(matches!(collection.count_where(&filter), Err(Error::FieldType { .. })));
 }

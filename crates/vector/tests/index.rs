@@ -152,3 +152,23 @@ fn an_index_needs_records_and_a_number_of_lists_that_they_can_fill() {
     assert!(matches!(collection.build_index(&with(1)), Err(Error::InvalidArgument { .. })));
     assert!(collection.search(&[1.0; 32], &SearchOptions::new(1).nprobe(3)).unwrap().hits.is_empty());
 }
+
+/// Regression: rows that are sorted into lists are not in the order of age, and an exact search took
+/// its own last hit for a row of equal score that was left out. It searched all rows twice.
+#[test]
+fn an_exact_search_scans_every_row_once_also_with_an_index() {
+    for (metric, storage) in
+        [(Metric::Euclidean, Storage::F32), (Metric::Cosine, Storage::F16), (Metric::Dot, Storage::I8)]
+    {
+        let collection = build(metric, storage, 10_000);
+        let queries = clustered(3, 4, 32, 200);
+        let scanned = || collection.search_many(&queries, &SearchOptions::new(10)).unwrap().report.scanned_rows;
+        assert_eq!(scanned(), 40_000, "{metric:?} {storage}, without an index");
+        collection.build_index(&IndexOptions { lists: Some(64), ..IndexOptions::default() }).unwrap();
+        assert_eq!(scanned(), 40_000, "{metric:?} {storage}");
+        let alone = collection.search(&queries[..32], &SearchOptions::new(10)).unwrap();
+        assert_eq!(alone.report.scanned_rows, 10_000, "{metric:?} {storage}");
+        let all_lists = collection.measure_recall(&queries, &SearchOptions::new(10), &[64]).unwrap();
+        assert_eq!(all_lists[0].scanned_share, 1.0, "{metric:?} {storage}");
+    }
+}

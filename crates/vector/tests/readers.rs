@@ -219,3 +219,38 @@ fn a_file_with_another_name_is_not_written_to() {
     std::fs::remove_file(&precious.0).unwrap();
     Collection::open(runtime(), &folder.0, Options::default()).unwrap().insert("a", &[1.0, 2.0], Value::Null).unwrap();
 }
+
+/// Regression: a reader left out a complete write that no mark followed, as after a kill in the
+/// middle of it, and the next writer kept it. A writer also has to mark it: the next mark of a small
+/// write said that all rows before it had reached the disk.
+#[test]
+fn a_write_that_a_crash_interrupted_is_settled_by_whoever_opens_first() {
+    const RECORD_MARK: &[u8] = b"GLVZ";
+    let (folder, crashed) = (TempFolder::new("settled"), TempFolder::new("settled"));
+    let schema = Schema::new("settled", 64, Metric::Dot);
+    let writer = Collection::create(runtime(), &folder.0, schema, Options::default()).unwrap();
+    writer.insert_many(&ids(0..10), &Random(1).vectors(10, 64), &[]).unwrap();
+    // Too large to have its rows in the log as well.
+    writer.insert_many(&ids(10..2010), &Random(2).vectors(2000, 64), &[]).unwrap();
+    let copy = |from: &TempFolder, to: &TempFolder| {
+        let _ = fs::remove_dir_all(&to.0);
+        fs::create_dir_all(&to.0).unwrap();
+        for entry in fs::read_dir(&from.0).unwrap() {
+            let path = entry.unwrap().path();
+            fs::copy(&path, to.0.join(path.file_name().unwrap())).unwrap();
+        }
+    };
+    copy(&folder, &crashed);
+    let log = crashed.0.join("segment-000000.log");
+    let marks = |log: &[u8]| log.windows(4).filter(|four| *four == RECORD_MARK).count();
+    let mut bytes = fs::read(&log).unwrap();
+    let last = bytes.windows(4).rposition(|four| four == RECORD_MARK).unwrap();
+    bytes[last - 12..].fill(0);
+    fs::write(&log, &bytes).unwrap();
+    assert_eq!(marks(&bytes), 3, "two writes, and the mark of the first");
+    assert_eq!(read(&crashed).unwrap().len(), 2010);
+    assert_eq!(fs::read(&log).unwrap(), bytes, "a reader changes nothing");
+    let next = Collection::open(runtime(), &crashed.0, Options::default()).unwrap();
+    assert_eq!((next.len(), read(&crashed).unwrap().len()), (2010, 2010));
+    assert_eq!(marks(&fs::read(&log).unwrap()), 4, "the writer has marked the write");
+}

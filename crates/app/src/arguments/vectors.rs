@@ -52,7 +52,7 @@ pub enum VectorsCommand {
     Count(CountArguments),
     /// Lists ids, in their order
     Ids(IdsArguments),
-    /// Replaces the metadata of a record, or its vector, or both
+    /// Sets fields of a record, or replaces its metadata, or its vector, or both
     Update(UpdateArguments),
     /// Writes a copy of the collection, as it is now, into a new folder
     Snapshot(SnapshotArguments),
@@ -324,7 +324,7 @@ pub struct IdsArguments {
 }
 
 #[derive(Args, Debug)]
-#[command(group = ArgGroup::new("part").required(true).multiple(true).args(["metadata", "vector"]))]
+#[command(group = ArgGroup::new("part").required(true).multiple(true).args(["metadata", "set", "vector"]))]
 pub struct UpdateArguments {
     /// The collection's folder
     #[arg(value_name = "COLLECTION")]
@@ -335,6 +335,10 @@ pub struct UpdateArguments {
     /// The new metadata: a JSON object, or null for none
     #[arg(long, value_name = "JSON")]
     pub metadata: Option<String>,
+    /// Sets one field of the metadata and leaves the others; may be given more than once. The value
+    /// is JSON or else a text; null removes the field
+    #[arg(long, value_name = "FIELD=VALUE", conflicts_with_all = ["metadata", "vector"])]
+    pub set: Vec<String>,
     /// The new vector: a JSON list of numbers
     #[arg(long, value_name = "JSON", allow_hyphen_values = true)]
     pub vector: Option<String>,

@@ -7,7 +7,7 @@ use panoply::vector::formats::{ColumnNames, FileKind};
 use panoply::vector::ivf::LISTS_MAX;
 use panoply::vector::schema::{DIMENSION_MAX, parse_metric};
 use panoply::vector::{Filter, Schema, Storage};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::store::{KeySource, generated, key};
 use super::{Format, format};
@@ -194,6 +194,8 @@ pub struct UpdateOptions {
     pub path: PathBuf,
     pub id: String,
     pub metadata: Option<Value>,
+    /// Fields to be set; null removes one.
+    pub fields: Map<String, Value>,
     pub vector: Option<Vec<f32>>,
     pub format: Format,
 }
@@ -412,12 +414,26 @@ fn update(arguments: UpdateArguments) -> Result<UpdateOptions, Failure> {
         }
     };
     Ok(UpdateOptions {
+        fields: arguments.set.iter().map(|text| field(text)).collect::<Result<_, Failure>>()?,
         metadata: arguments.metadata.as_ref().map(json).transpose()?,
         vector: arguments.vector.as_deref().map(vector).transpose()?,
         path: arguments.path,
         id: arguments.id,
         format: format(arguments.json),
     })
+}
+
+/// Parses a field and its new value.
+fn field(text: &str) -> Result<(String, Value), Failure> {
+    match text.split_once('=').filter(|(field, _)| !field.is_empty()) {
+        Some((field, value)) => {
+            let value = serde_json::from_str(value).unwrap_or_else(|_| Value::String(value.to_owned()));
+            Ok((field.to_owned(), value))
+        }
+        None => {
+            Err(Failure::Usage(format!("--set: expected FIELD=VALUE, such as rank=3; got {}", shortened(text, 40))))
+        }
+    }
 }
 
 /// Parses a vector from the command line.

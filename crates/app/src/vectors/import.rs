@@ -2,6 +2,9 @@
 //!
 //! Each batch is acknowledged before the next one is read. If an import ends early (Ctrl-C, a full
 //! disk, a damaged row), the collection has all batches before that point.
+//!
+//! A batch is sent as several writes, which the collection makes durable together. The rows of one
+//! write share a checksum, so damage to the stored bytes costs no more than one write.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -9,8 +12,8 @@ use std::time::Instant;
 
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use panoply::vector::Collection;
 use panoply::vector::formats::{self, Batch, PairedReader, VectorReader, rows_per_batch};
+use panoply::vector::{Collection, Error, Task};
 use serde_json::json;
 
 use super::{counted, expect_dimension, grouped, open, path_text, start};
@@ -21,6 +24,9 @@ use crate::failure::{self, Failure};
 use crate::gate::Gate;
 use crate::screen::{Screen, spinner};
 use crate::standard;
+
+/// Rows in one write.
+const WRITE_ROWS_MAX: usize = 1024;
 
 /// Adds the vectors of a file.
 pub fn run(options: &ImportOptions, key: Option<&KeySource>, screen: &mut Screen) -> Result<(), Failure> {
@@ -95,18 +101,35 @@ fn copy(
     let rows_max = rows_per_batch(collection.schema().dimension);
     let in_rows = reader.rows().is_some();
     while let Some(mut batch) = reader.next_batch(rows_max)? {
-        let rows = batch.ids.len() as u64;
         prefix(&mut batch, &options.id_prefix);
         let mut taken = taken.pass();
-        if options.replace {
-            collection.upsert_many(&batch.ids, &batch.vectors, &batch.metadata)?;
-        } else {
-            collection.insert_many(&batch.ids, &batch.vectors, &batch.metadata)?;
-        }
-        *taken += rows;
+        write(&batch, collection, options, &mut taken)?;
         progress.set_position(if in_rows { *taken } else { reader.bytes_read() });
     }
     Ok(())
+}
+
+/// Writes a batch, and adds the number of rows that were written to `taken`, also after an error.
+fn write(batch: &Batch, collection: &Collection, options: &ImportOptions, taken: &mut u64) -> Result<(), Error> {
+    let mut vectors = batch.vectors.chunks(WRITE_ROWS_MAX * collection.schema().dimension);
+    let mut metadata = batch.metadata.chunks(WRITE_ROWS_MAX);
+    let send = |ids: &[String]| {
+        let (vectors, metadata) = (vectors.next().unwrap_or_default(), metadata.next().unwrap_or_default());
+        let written = match options.replace {
+            true => collection.upsert_many_async(ids, vectors, metadata),
+            false => collection.insert_many_async(ids, vectors, metadata),
+        };
+        (ids.len() as u64, written)
+    };
+    let writes: Vec<(u64, Task<()>)> = batch.ids.chunks(WRITE_ROWS_MAX).map(send).collect();
+    let mut outcome = Ok(());
+    for (rows, written) in writes {
+        match written.wait() {
+            Ok(()) => *taken += rows,
+            Err(error) => outcome = outcome.and(Err(error)),
+        }
+    }
+    outcome
 }
 
 fn not_to_its_end(options: &ImportOptions, rows: u64) -> String {

@@ -1,6 +1,6 @@
 //! `panoply vectors info`.
 
-use panoply::vector::{Collection, EmbeddingModel, Stats};
+use panoply::vector::{Collection, DevicePlacement, EmbeddingModel, PlacementVerdict, Residency, Stats};
 use serde_json::{Value, json};
 
 use super::{counted, grouped, open_to_read, path_text, start};
@@ -22,13 +22,56 @@ pub fn run(options: &InfoOptions, key: Option<&KeySource>, screen: &mut Screen) 
     }
     let stats = collection.stats();
     let model = collection.embedding_model()?;
+    // This command uploads nothing; a program that searches would.
+    let devices = collection.preview_residency(&Residency::Auto)?;
     match options.format {
-        Format::Json => screen.json(&document(&collection, &stats, model.as_ref(), options)),
-        Format::Table => print(&collection, &stats, model.as_ref(), options, screen),
+        Format::Json => screen.json(&document(&collection, &stats, &devices, model.as_ref(), options)),
+        Format::Table => print(&collection, &stats, &devices, model.as_ref(), options, screen),
     }
 }
 
-fn document(collection: &Collection, stats: &Stats, model: Option<&EmbeddingModel>, options: &InfoOptions) -> Value {
+/// Says whether a device would hold rows, and why not.
+fn verdict_text(one: &DevicePlacement) -> String {
+    match &one.verdict {
+        PlacementVerdict::Holds(share) if *share > 0.9999 => "holds the rows".to_owned(),
+        PlacementVerdict::Holds(share) => format!("holds {:.0} % of the rows", share * 100.0),
+        PlacementVerdict::SameHardware(other) => format!("the same hardware as {other}, which is faster"),
+        PlacementVerdict::SlowerThanHost => "slower than the host".to_owned(),
+        PlacementVerdict::NoRoom => "no room in its memory".to_owned(),
+        PlacementVerdict::NotReady(reason) => format!("not ready: {reason}"),
+        PlacementVerdict::Unsupported(reason) => format!("cannot search these rows: {reason}"),
+        _ => "not used".to_owned(),
+    }
+}
+
+fn devices_text(devices: &[DevicePlacement], stats: &Stats) -> String {
+    if devices.is_empty() {
+        return match stats.row_bytes < Residency::AUTO_BYTES_MIN as u64 {
+            true => format!("the host; devices from {} of rows on", bytes_text(Residency::AUTO_BYTES_MIN as u64)),
+            false => "the host; there is no GPU or TPU".to_owned(),
+        };
+    }
+    let texts: Vec<String> = devices.iter().map(|one| format!("{} {}", one.device, verdict_text(one))).collect();
+    texts.join("; ")
+}
+
+fn document(
+    collection: &Collection,
+    stats: &Stats,
+    devices: &[DevicePlacement],
+    model: Option<&EmbeddingModel>,
+    options: &InfoOptions,
+) -> Value {
+    let device = |one: &DevicePlacement| {
+        let share = if let PlacementVerdict::Holds(share) = one.verdict { share } else { 0.0 };
+        json!({
+            "device": one.device.to_string(),
+            "name": one.name,
+            "share": share,
+            "verdict": verdict_text(one),
+            "sample_ms": one.sample_time.map(|time| time.as_secs_f64() * 1e3),
+        })
+    };
     let schema = collection.schema();
     let index = stats.index.as_ref();
     json!({
@@ -45,6 +88,7 @@ fn document(collection: &Collection, stats: &Stats, model: Option<&EmbeddingMode
         "fields": collection.fields(),
         "model": model.map(|model| json!({"name": model.name, "sha256": model.sha256, "file": model.file})),
         "index": index.map(|index| json!({"lists": index.lists, "indexed_rows": index.indexed_rows})),
+        "devices": devices.iter().map(device).collect::<Vec<_>>(),
         "verified": options.verify,
     })
 }
@@ -52,6 +96,7 @@ fn document(collection: &Collection, stats: &Stats, model: Option<&EmbeddingMode
 fn print(
     collection: &Collection,
     stats: &Stats,
+    devices: &[DevicePlacement],
     model: Option<&EmbeddingModel>,
     options: &InfoOptions,
     screen: &mut Screen,
@@ -79,6 +124,7 @@ fn print(
             ("index", format!("{} with {}", counted(index.lists as u64, "list"), counted(index.indexed_rows, "row")))
         }
     });
+    rows.push(("searched on", devices_text(devices, stats)));
     if options.verify {
         rows.push(("verified", "every checksum fits".to_owned()));
     }

@@ -17,11 +17,15 @@ const WORDS: Words = Words {
     unknown: "it is unknown whether the record is updated; `panoply vectors get` tells",
 };
 
-/// Replaces a record's metadata, or its vector, or both. A part that is not given stays as it is.
+/// Sets fields of a record, or replaces its metadata, or its vector, or both. A part that is not given
+/// stays as it is.
 pub fn run(options: &UpdateOptions, key: Option<&KeySource>, screen: &mut Screen) -> Result<(), Failure> {
     let runtime = start()?;
     let collection = open(&options.path, key, &runtime)?;
-    let update = || collection.update(&options.id, options.vector.as_deref(), options.metadata.clone());
+    let update = || match options.fields.is_empty() {
+        true => collection.update(&options.id, options.vector.as_deref(), options.metadata.clone()),
+        false => collection.set_fields(&options.id, options.fields.clone()),
+    };
     Commit::announced(WORDS)
         .make(|| update().map_err(|error| (error, true)))
         .map_err(|(error, _)| told(options, error))?;
@@ -29,7 +33,7 @@ pub fn run(options: &UpdateOptions, key: Option<&KeySource>, screen: &mut Screen
         Format::Json => screen.json(&json!({
             "path": path_text(&options.path),
             "id": options.id,
-            "metadata": options.metadata.is_some(),
+            "metadata": options.metadata.is_some() || !options.fields.is_empty(),
             "vector": options.vector.is_some(),
         })),
         Format::Table => screen.prose(&format!("{} is updated.", options.id)),

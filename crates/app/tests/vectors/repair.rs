@@ -43,3 +43,28 @@ fn damage_is_told_and_repaired_on_request() {
     printed(&["vectors", "delete", &path, "--yes"]);
     assert!(!Path::new(&path).exists());
 }
+
+/// Regression: the rows of an import's batch, up to 8 MiB of them, shared one checksum, and one
+/// damaged byte cost all of them.
+#[test]
+fn a_damaged_byte_costs_an_import_no_more_than_1024_rows() {
+    const ROWS: usize = 6000;
+    let folder = Folder::new("extent");
+    let path = folder.path("collection");
+    printed(&["vectors", "create", &path, "--dimension", "128", "--metric", "dot"]);
+    let file = folder.write("rows.npy", npy(ROWS, 128, |index| index as f32));
+    let imported = json_of(&["vectors", "import", &path, &file, "--json"]);
+    assert_eq!((imported["rows"].as_u64(), records(&path)), (Some(ROWS as u64), ROWS as u64));
+    let rows = Path::new(&path).join("segment-000000.rows");
+    let mut bytes = fs::read(&rows).unwrap();
+    bytes[3000 * 512] ^= 1;
+    fs::write(&rows, &bytes).unwrap();
+    let output = command(&["vectors", "repair", &path, "--apply", "--json"]).output().unwrap();
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let lost = found["rows_lost"].as_u64().unwrap();
+    assert!((1..=1024).contains(&lost), "{found}");
+    assert_eq!(records(&path), ROWS as u64 - lost);
+    // The rest has its own vectors.
+    let record = json_of(&["vectors", "get", &path, "5999", "--json"]);
+    assert_eq!(record["vector"][127].as_f64(), Some((ROWS * 128 - 1) as f64), "{record}");
+}

@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::{Collection, StoredRecord, first_of};
 use crate::compact::Compaction;
@@ -48,6 +48,11 @@ impl Collection {
     /// [`Collection::update`] as a task.
     pub fn update_async(&self, id: &str, vector: Option<&[f32]>, metadata: Option<Value>) -> Task<()> {
         self.change(id, vector, metadata, false)
+    }
+
+    /// [`Collection::set_fields`] as a task.
+    pub fn set_fields_async(&self, id: &str, fields: Map<String, Value>) -> Task<()> {
+        self.merge(id, fields, false)
     }
 
     /// [`Collection::remove_many`] as a task.

@@ -19,6 +19,8 @@ const QUIET: Duration = Duration::from_millis(500);
 /// Bytes checked between two pauses. The pauses leave memory and disk to searches.
 const CHECK_BYTES_PER_PAUSE: usize = 16 << 20;
 const CHECK_PAUSE: Duration = Duration::from_millis(40);
+/// Time after which devices that were not ready are looked at again.
+const DEVICES_AGAIN: Duration = Duration::from_secs(2);
 /// Time before a failed compaction is tried again. Without it, every write would fill a full disk
 /// again.
 const COMPACTION_REST: Duration = Duration::from_secs(30);
@@ -107,19 +109,19 @@ fn check_rows(shared: &CollectionState, closing: &AtomicBool) {
 
 impl CompactionState {
     fn run(&self, nudged: &Receiver<()>) {
-        let (mut waits, mut compacts_from) = (false, Instant::now());
+        let (mut wait, mut compacts_from) = (None, Instant::now());
         loop {
-            let nudge = match waits {
-                true => nudged.recv_timeout(QUIET),
-                false => nudged.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            let nudge = match wait {
+                Some(wait) => nudged.recv_timeout(wait),
+                None => nudged.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
             if nudge == Err(RecvTimeoutError::Disconnected) || self.closing.load(Ordering::Relaxed) {
                 return;
             }
             if nudge.is_err() {
-                // Nothing has changed for `QUIET`.
+                // Nothing has changed for a while.
                 let _ = residency::upload(&self.shared, &self.shared.snapshot(), UploadExtent::Quiet);
-                waits = false;
+                wait = self.awaited_devices();
                 continue;
             }
             let may_compact = !self.shared.is_read_only() && Instant::now() >= compacts_from;
@@ -136,7 +138,13 @@ impl CompactionState {
             if residency::wants_upload(&self.shared, &snapshot, UploadExtent::Growing) {
                 let _ = residency::upload(&self.shared, &snapshot, UploadExtent::Growing);
             }
-            waits = residency::wants_upload(&self.shared, &snapshot, UploadExtent::Quiet);
+            let is_incomplete = residency::wants_upload(&self.shared, &snapshot, UploadExtent::Quiet);
+            wait = if is_incomplete { Some(QUIET) } else { self.awaited_devices() };
         }
+    }
+
+    /// The time to wait for devices that may hold rows later.
+    fn awaited_devices(&self) -> Option<Duration> {
+        self.shared.placement.awaits_devices(&self.shared).then_some(DEVICES_AGAIN)
     }
 }

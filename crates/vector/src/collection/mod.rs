@@ -37,7 +37,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use panoply_core::DeviceId;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::compact::{Compaction, Compactor};
 use crate::embedding_model::EmbeddingModel;
@@ -45,15 +45,16 @@ use crate::encode::{encode, expect_shallow};
 use crate::error::{Error, Result};
 use crate::folder::Folder;
 use crate::ivf::{Centroids, IndexOptions, IndexReport, kmeans, tune};
-use crate::schema::Schema;
+use crate::schema::{Residency, Schema};
 use crate::sealed::Sealing;
 use crate::search::gather::Gather;
+use crate::search::hits::BatchCandidates;
+use crate::search::placement::DevicePlacement;
 use crate::search::resident::UploadExtent;
-use crate::search::run::BatchCandidates;
-use crate::search::{SearchOptions, SearchResult, SearchResults, residency, run};
+use crate::search::{SearchOptions, SearchResult, SearchResults, placement, residency, run};
 use crate::state::{CollectionState, Snapshot};
 use crate::task::Task;
-use crate::writer::{Change, PutMode, WriterHandle, recover};
+use crate::writer::{Change, MetadataChange, PutMode, WriterHandle, recover};
 use background::Background;
 
 pub use crate::ivf::tune::RecallRow;
@@ -122,6 +123,9 @@ pub struct Stats {
     pub resident_rows: Vec<(DeviceId, u64)>,
     /// Rows that did not fit into their device's memory.
     pub spilled_rows: u64,
+    /// The devices that were considered for rows, and the choice. Empty while rows are on the host
+    /// without a choice.
+    pub devices: Vec<DevicePlacement>,
     /// The index, if it has been built.
     pub index: Option<IndexReport>,
     /// Whether every row that existed on opening has been compared with its checksum.
@@ -188,6 +192,7 @@ impl Collection {
             stored_bytes: 0,
             resident_rows: Vec::new(),
             spilled_rows: 0,
+            devices: self.inner.shared.placement.last(&self.inner.shared),
             index: index_report(&snapshot),
             checked: self.inner.shared.is_checked(),
         };
@@ -236,6 +241,12 @@ impl Collection {
     /// Replaces the vector or the metadata of a record, or both; `None` leaves the old value.
     pub fn update(&self, id: &str, vector: Option<&[f32]>, metadata: Option<Value>) -> Result<()> {
         self.change(id, vector, metadata, true).wait()
+    }
+
+    /// Sets fields of a record's metadata, and removes those whose value is null. Its vector and its
+    /// other fields stay, also those that other callers set at the same time.
+    pub fn set_fields(&self, id: &str, fields: Map<String, Value>) -> Result<()> {
+        self.merge(id, fields, true).wait()
     }
 
     /// Removes a record and returns whether it existed.
@@ -288,8 +299,20 @@ impl Collection {
             Ok(metadata) => metadata,
             Err(error) => return Task::done(Err(error)),
         };
+        let metadata = metadata.map_or(MetadataChange::Keep, MetadataChange::Replace);
         let (hash, id, vector) = (shared.hash(id), id.to_owned(), vector.map(<[f32]>::to_vec));
         self.inner.writer.write(Change::Update { id, hash, vector, metadata }, may_wait, |_| ())
+    }
+
+    fn merge(&self, id: &str, fields: Map<String, Value>, may_wait: bool) -> Task<()> {
+        let fields = match expect_shallow(id, Value::Object(fields)) {
+            Ok(Value::Object(fields)) => fields,
+            Ok(_) => Map::new(),
+            Err(error) => return Task::done(Err(error)),
+        };
+        let (hash, id) = (self.inner.shared.hash(id), id.to_owned());
+        let change = Change::Update { id, hash, vector: None, metadata: MetadataChange::Merge(fields) };
+        self.inner.writer.write(change, may_wait, |_| ())
     }
 
     fn remove_ids<I: AsRef<str>>(&self, ids: &[I], may_wait: bool) -> Task<usize> {
@@ -357,6 +380,13 @@ impl Collection {
     /// Builds or rebuilds the index for approximate searches.
     pub fn build_index(&self, options: &IndexOptions) -> Result<IndexReport> {
         self.inner.build_index(options)
+    }
+
+    /// The devices that would hold rows with this residency, and the reasons. Nothing is uploaded;
+    /// devices whose speed decides are measured, if that was not done before.
+    pub fn preview_residency(&self, residency: &Residency) -> Result<Vec<DevicePlacement>> {
+        self.inner.shared.check_sound()?;
+        Ok(placement::preview(&self.inner.shared, &self.inner.shared.snapshot(), residency))
     }
 
     /// Uploads rows to the devices that the options allow, now rather than in the background. Rows

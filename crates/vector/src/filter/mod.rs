@@ -42,7 +42,7 @@ pub use columns::{Columns, RowSink};
 pub use error::FilterError;
 pub use path::Path;
 pub use scalar::{Comparison, Range, Scalar};
-pub(crate) use types::TypedField;
+pub(crate) use types::FieldType;
 
 /// Maximum nesting of `and`, `or`, `not` and parentheses. A `not` around the whole filter may add
 /// one level.

@@ -1,94 +1,73 @@
-//! The types of values that a filter's conditions compare fields with.
+//! The types of values that a filter's conditions compare fields with, and the types that fields
+//! have.
 
-use super::error::FilterError;
+use serde_json::Value;
+
 use super::path::Path;
-use super::scalar::{Comparison, Range, Scalar};
+use super::scalar::Scalar;
 use super::{Filter, Node};
 
 /// A type of values that conditions compare fields with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Type {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum FieldType {
     Number,
     Text,
     Bool,
 }
 
-/// A field with the only type that a condition compares it with.
-pub(crate) struct TypedField {
-    /// The path of the field.
-    pub(crate) path: String,
-    /// The name of the type.
-    pub(crate) got: &'static str,
-    /// Passes records whose field has this type.
-    pub(crate) wanted: Filter,
-    /// The names of the other types, each with a filter that passes records whose field has it.
-    pub(crate) others: Vec<(&'static str, Filter)>,
-}
+impl FieldType {
+    pub(crate) const ALL: [FieldType; 3] = [FieldType::Number, FieldType::Text, FieldType::Bool];
 
-impl Type {
-    const ALL: [Type; 3] = [Type::Number, Type::Text, Type::Bool];
-
-    fn of(scalar: &Scalar) -> Option<Type> {
+    fn of(scalar: &Scalar) -> Option<FieldType> {
         match scalar {
             Scalar::Null => None,
-            Scalar::Bool(_) => Some(Type::Bool),
-            Scalar::Number(_) => Some(Type::Number),
-            Scalar::Text(_) => Some(Type::Text),
+            Scalar::Bool(_) => Some(FieldType::Bool),
+            Scalar::Number(_) => Some(FieldType::Number),
+            Scalar::Text(_) => Some(FieldType::Text),
         }
     }
 
-    fn name(self) -> &'static str {
+    /// The name in errors.
+    pub(crate) fn name(self) -> &'static str {
         match self {
-            Type::Number => "a number",
-            Type::Text => "a text",
-            Type::Bool => "a truth value",
+            FieldType::Number => "a number",
+            FieldType::Text => "a text",
+            FieldType::Bool => "a truth value",
         }
     }
 
-    /// A filter that passes every value of this type.
-    fn every_value(self, path: &Path) -> Result<Filter, FilterError> {
-        let at_least = |bound: Scalar| {
-            let range = Range::new(path, Comparison::AtLeast, bound)?;
-            Filter::condition(Node::Range(path.clone(), range))
-        };
-        match self {
-            Type::Number => at_least(f64::MIN.into()),
-            Type::Text => at_least("".into()),
-            Type::Bool => Filter::condition(Node::In(path.clone(), vec![true.into(), false.into()])),
+    /// Whether a condition of this type can hold for a field with this value: the value has the
+    /// type, or is a list with such an element.
+    pub(crate) fn is_in(self, value: &Value) -> bool {
+        match (self, value) {
+            (FieldType::Number, Value::Number(_))
+            | (FieldType::Text, Value::String(_))
+            | (FieldType::Bool, Value::Bool(_)) => true,
+            (_, Value::Array(elements)) => elements.iter().any(|element| !element.is_array() && self.is_in(element)),
+            _ => false,
         }
     }
 }
 
 impl Filter {
-    /// The fields that a condition compares with values of one type.
-    pub(crate) fn typed_fields(&self) -> Result<Vec<TypedField>, FilterError> {
+    /// The fields that a condition compares with values of one type, each pair once.
+    pub(crate) fn typed_fields(&self) -> Vec<(&Path, FieldType)> {
         let mut found = Vec::new();
         self.collect_types(&mut found);
-        let field = |(path, wanted): &(&Path, Type)| {
-            let others = Type::ALL.into_iter().filter(|other| other != wanted);
-            let others = others.map(|other| Ok((other.name(), other.every_value(path)?)));
-            Ok(TypedField {
-                path: path.to_string(),
-                got: wanted.name(),
-                wanted: wanted.every_value(path)?,
-                others: others.collect::<Result<_, FilterError>>()?,
-            })
-        };
-        found.iter().map(field).collect()
+        found
     }
 
-    /// Adds each pair of a path and a type once.
-    fn collect_types<'a>(&'a self, found: &mut Vec<(&'a Path, Type)>) {
+    fn collect_types<'a>(&'a self, found: &mut Vec<(&'a Path, FieldType)>) {
         let (path, kind) = match &self.node {
             Node::And(filters) | Node::Or(filters) => {
                 return filters.iter().for_each(|filter| filter.collect_types(found));
             }
             Node::Not(filter) => return filter.collect_types(found),
-            Node::Equals(path, value) => (path, Type::of(value)),
+            Node::Equals(path, value) => (path, FieldType::of(value)),
             Node::In(path, values) => (path, common_type(values)),
             Node::Range(path, range) => {
                 let bound = range.lower.as_ref().or(range.upper.as_ref());
-                (path, bound.and_then(|bound| Type::of(&bound.value)))
+                (path, bound.and_then(|bound| FieldType::of(&bound.value)))
             }
         };
         if let Some(kind) = kind
@@ -100,7 +79,7 @@ impl Filter {
 }
 
 /// The type of all values, if they have the same one.
-fn common_type(values: &[Scalar]) -> Option<Type> {
-    let first = Type::of(values.first()?)?;
-    values.iter().all(|value| Type::of(value) == Some(first)).then_some(first)
+fn common_type(values: &[Scalar]) -> Option<FieldType> {
+    let first = FieldType::of(values.first()?)?;
+    values.iter().all(|value| FieldType::of(value) == Some(first)).then_some(first)
 }

@@ -1,32 +1,37 @@
 //! Searching: from queries to hits.
 //!
 //! * `run`: one batch of queries over one snapshot: where rows are searched, and how results are
-//!   merged.
+//!   merged. `hits`: from candidates to hits.
 //! * `bits`: the rows that a filter accepts.
 //! * `scales`: eight-bit rows under euclidean, grouped by scale.
 //! * `direct`: scores of a few rows on the caller's thread.
-//! * `resident`: the blocks of one segment's rows on devices. `residency`: what is uploaded to
-//!   which device.
+//! * `placement`: the choice of the devices that hold rows. `resident`: the blocks of one segment's
+//!   rows there. `residency`: what is uploaded.
 //! * `codes`: eight-bit copies of the rows. `rerank`: candidates from these copies, ranked by the
 //!   stored rows.
 //! * `ties`: hits of equal score, oldest first.
+//! * `types`: the types of the fields that filters compare.
 //! * `gather`: single queries of many callers are batched.
 
 mod bits;
 mod codes;
 pub(crate) mod direct;
 pub(crate) mod gather;
+pub(crate) mod hits;
+pub(crate) mod placement;
 mod rerank;
 pub(crate) mod residency;
 pub(crate) mod resident;
 pub(crate) mod run;
 mod scales;
 pub(crate) mod ties;
+mod types;
 
 pub(crate) use bits::{FilterCache, Passing, passes, passing};
 pub(crate) use codes::CodesCache;
 pub(crate) use rerank::exact_score;
 pub(crate) use scales::ScalesCache;
+pub(crate) use types::{TypesCache, check_types};
 
 use panoply_core::DeviceId;
 use serde_json::Value;

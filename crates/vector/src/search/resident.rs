@@ -88,6 +88,14 @@ impl Resident {
         *state = Arc::new(State { blocks, offered: 0 });
     }
 
+    /// Removes the blocks of devices that should hold none. All rows are offered again by the next
+    /// upload.
+    pub(super) fn keep_on(&self, holds: &dyn Fn(DeviceId) -> bool) {
+        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        let blocks = state.blocks.iter().filter(|block| holds(block.device)).cloned().collect();
+        *state = Arc::new(State { blocks, offered: 0 });
+    }
+
     /// Replaces the blocks.
     pub(super) fn set(&self, state: State) {
         *self.state.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(state);

@@ -15,11 +15,12 @@ use panoply_runtime::{FallbackPolicy, Goal, PendingOutcome, RunOptions, Runtime}
 
 use super::bits::{Passing, passing, slice_bits};
 use super::codes::Codes;
+use super::hits::BatchCandidates;
 use super::rerank::exact_score;
 use super::resident::ResidentRows;
 use super::scales::Scales;
 use super::ties::keep_nearest;
-use super::{Hit, SearchOptions, SearchReport, SearchResults};
+use super::{SearchOptions, SearchReport};
 use crate::encode::square_sum;
 use crate::error::{Error, Result};
 use crate::schema::Storage;
@@ -33,9 +34,6 @@ const SHARED_BYTES_MIN: usize = 4 << 20;
 /// while there may be more.
 const WITHIN_HITS_FIRST: usize = 64;
 const WITHIN_GROWTH: usize = 8;
-
-/// Maximum number of candidates that one thread converts into hits; more are split between threads.
-const HITS_ALONE_MAX: usize = 2048;
 
 /// A row that may be among the nearest.
 #[derive(Clone, Copy, Debug)]
@@ -98,13 +96,6 @@ struct ScorableRows {
     passing: Passing,
     scale: f32,
     queries: Tensor,
-}
-
-/// The candidates of a batch. Each caller's thread converts its own candidates into hits.
-pub(crate) struct BatchCandidates {
-    pub(crate) snapshot: Arc<Snapshot>,
-    pub(crate) found: Vec<Vec<Candidate>>,
-    pub(crate) report: SearchReport,
 }
 
 /// Searches a batch of valid queries.
@@ -347,14 +338,17 @@ impl<'a> Batch<'a> {
                 Some(Tensor::from_vec(words, shape)?)
             }
         };
+        let codes = matches!(source, RowSource::Codes(_));
+        // The candidate after the wanted ones tells whether rows of equal score were omitted.
+        let one_more = usize::from(self.may_omit_older(segment, &rows, codes, part.scale));
         let piece = SearchPiece {
             segment: place as u32,
-            k: self.wanted.min(rows.len()),
+            k: self.wanted.saturating_add(one_more).min(rows.len()),
             rows,
             block: if let RowSource::Block(block) = source { Some(Arc::clone(block)) } else { None },
             codes: if let RowSource::Codes(codes) = source { Some(Arc::clone(codes)) } else { None },
             subset: subset.cloned(),
-            queries: self.op_queries(&part.queries, matches!(source, RowSource::Codes(_)))?,
+            queries: self.op_queries(&part.queries, codes)?,
             filter,
             scale: part.scale,
         };
@@ -370,10 +364,7 @@ impl<'a> Batch<'a> {
             let segment = Arc::clone(&self.snapshot.segments[piece.segment as usize]);
             let outcome = match (pending.wait(), &piece.block) {
                 (Err(error), Some(block)) if may_be_elsewhere(&error) => {
-                    if error.kind() == ErrorKind::Device {
-                        segment.shared.resident.forget(block);
-                        self.shared.nudge();
-                    }
+                    self.note_failure(&segment, block, &error);
                     self.report.fallback.get_or_insert(error);
                     let filter = self.host_filter(&piece)?;
                     let on_host = SearchPiece { block: None, filter, ..piece.clone() };
@@ -387,6 +378,27 @@ impl<'a> Batch<'a> {
         let (metric, k) = (self.shared.schema.metric, self.wanted);
         self.found.iter_mut().for_each(|found| keep_nearest(metric, k, found));
         Ok(())
+    }
+
+    /// Gives up a device's block if later searches would fail as well.
+    fn note_failure(&self, segment: &SegmentView, block: &Arc<ResidentRows>, error: &panoply_core::Error) {
+        let placement = &self.shared.placement;
+        let gives_up = match error {
+            panoply_core::Error::OutOfMemory { .. } => placement.note_shortage(block.device),
+            error => match error.kind() {
+                ErrorKind::Device => true,
+                ErrorKind::Caller => {
+                    placement.refuse(self.shared, block.device, error.to_string());
+                    true
+                }
+                ErrorKind::Capacity => false,
+            },
+        };
+        if gives_up {
+            segment.shared.resident.forget(block);
+            placement.expire();
+            self.shared.nudge();
+        }
     }
 
     /// The filter of a piece, readable by the host.
@@ -410,7 +422,8 @@ impl<'a> Batch<'a> {
         let (ids, scores) = on_host(&self.shared.runtime, outcome.output)?;
         let (ids, scores) = (ids.as_slice::<u32>()?, scores.as_slice::<f32>()?);
         let lines = ids.chunks_exact(piece.k.max(1)).zip(scores.chunks_exact(piece.k.max(1)));
-        let (coarse, by_age) = (self.coarse, segment.is_by_age(&piece.rows));
+        let coarse = self.coarse;
+        let may_omit_older = self.may_omit_older(segment, &piece.rows, piece.codes.is_some(), piece.scale);
         for (line, (ids, scores)) in lines.enumerate() {
             let query = piece.subset.as_ref().map_or(line, |subset| subset[line] as usize);
             let own = &self.queries[query * self.dimension()..][..self.dimension()];
@@ -432,11 +445,19 @@ impl<'a> Batch<'a> {
             self.found[query].extend(found);
             let found = &self.found[query][before..];
             let cut = found.last().filter(|_| found.len() == piece.k && piece.k < piece.rows.len());
-            if let Some(cut) = cut.filter(|_| !by_age || !is_power_of_two(factor)).map(|cut| cut.score) {
+            if let Some(cut) = cut.filter(|_| may_omit_older).map(|cut| cut.score) {
                 self.note_cut(query, cut);
             }
         }
         Ok(())
+    }
+
+    /// Whether the op on a piece may omit rows that are older than a returned row of equal score:
+    /// if the rows are not in age order, or if scores that differ may become equal when they are
+    /// multiplied. Candidates from eight-bit copies are ranked again, so that does not matter there.
+    fn may_omit_older(&self, segment: &SegmentView, rows: &Range<u32>, codes: bool, scale: f32) -> bool {
+        let is_exact = !self.takes_norms_for_dot(codes) && is_power_of_two(scale);
+        !self.coarse && !(is_exact && segment.is_by_age(rows))
     }
 
     /// The metric for ops. Eight-bit rows with individual scales use the cosine's arithmetic, with
@@ -472,8 +493,8 @@ impl<'a> Batch<'a> {
 }
 
 /// Whether multiplication by `factor` is exact, so that different scores stay different.
-fn is_power_of_two(factor: f64) -> bool {
-    const MANTISSA: u64 = (1 << 52) - 1;
+fn is_power_of_two(factor: f32) -> bool {
+    const MANTISSA: u32 = (1 << 23) - 1;
     factor.to_bits() & MANTISSA == 0
 }
 
@@ -491,42 +512,6 @@ fn parts(scales: Option<&Scales>, passing: &Passing, rows: u32, queries: &Tensor
         }
     }
     Ok(parts)
-}
-
-impl BatchCandidates {
-    /// Converts the candidates into hits.
-    pub(crate) fn into_hits(self) -> SearchResults {
-        let hit = |candidate: &Candidate| {
-            let segment = &self.snapshot.segments[candidate.segment as usize];
-            let id = segment.id_of(candidate.row).to_owned();
-            Hit { id, score: candidate.score, metadata: segment.metadata(candidate.row) }
-        };
-        let lines = &|found: &[Vec<Candidate>]| -> Vec<Vec<Hit>> {
-            found.iter().map(|found| found.iter().map(hit).collect()).collect()
-        };
-        let total: usize = self.found.iter().map(Vec::len).sum();
-        // Querying the number of processors takes longer than converting a few candidates.
-        let threads = match total / HITS_ALONE_MAX {
-            0 | 1 => 1,
-            parts => std::thread::available_parallelism().map_or(1, usize::from).min(parts),
-        };
-        if threads < 2 {
-            return SearchResults { hits: lines(&self.found), report: self.report };
-        }
-        // Reading ids and metadata mostly misses the caches; several threads overlap the misses.
-        let hits = std::thread::scope(|scope| {
-            let share = self.found.len().div_ceil(threads);
-            let part = |found| (found, std::thread::Builder::new().spawn_scoped(scope, move || lines(found)));
-            let parts: Vec<_> = self.found.chunks(share).map(part).collect();
-            // If a thread cannot be started, this thread converts its part.
-            let hits_of = |(found, part): (_, std::io::Result<std::thread::ScopedJoinHandle<'_, _>>)| match part {
-                Ok(part) => part.join().unwrap_or_else(|_| lines(found)),
-                Err(_) => lines(found),
-            };
-            parts.into_iter().flat_map(hits_of).collect()
-        });
-        SearchResults { hits, report: self.report }
-    }
 }
 
 impl Clone for SearchPiece {
@@ -566,9 +551,10 @@ impl SearchPiece {
 }
 
 /// Whether an op that failed on a device with this error may succeed on the host: the device
-/// failed, lacked memory, or does not support the op.
-fn may_be_elsewhere(error: &panoply_core::Error) -> bool {
-    error.kind() != ErrorKind::Caller || matches!(error, panoply_core::Error::Unsupported { .. })
+/// failed, lacked memory, is gone, or does not support the op.
+pub(super) fn may_be_elsewhere(error: &panoply_core::Error) -> bool {
+    use panoply_core::Error::{NoSuchDevice, Unsupported};
+    error.kind() != ErrorKind::Caller || matches!(error, Unsupported { .. } | NoSuchDevice { .. })
 }
 
 /// Copies an op's output to the host.

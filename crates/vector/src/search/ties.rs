@@ -2,9 +2,9 @@
 //!
 //! An op returns rows of equal score in stored order. Stored order is age order, with two
 //! exceptions: between the lists of an index, and if scores that differed became equal when they
-//! were multiplied. If a piece was cut among such rows, the omitted rows may be older than the
-//! returned ones. The query is then searched again with more candidates, until no wanted candidate
-//! has the score of an omitted row.
+//! were multiplied. A piece of such rows returns one candidate more than is wanted: no omitted row
+//! is nearer than that one. If the last wanted candidate has its score, omitted rows of that score
+//! may be older. The query is then searched again with more candidates.
 
 use std::cmp::Ordering;
 
@@ -18,14 +18,15 @@ use crate::error::Result;
 const TIES_GROWTH: usize = 8;
 
 impl Batch<'_> {
-    /// Records the last score of a piece that was cut among rows that are not in age order.
+    /// Records the last score of a piece that was cut. It belongs to a candidate beyond the wanted
+    /// ones.
     pub(super) fn note_cut(&mut self, query: usize, score: f32) {
         let metric = self.shared.schema.metric;
         let nearest = |earlier: f32| if by_score(metric, earlier, score).is_le() { earlier } else { score };
         self.cuts[query] = Some(self.cuts[query].map_or(score, nearest));
     }
 
-    /// Searches again for the queries whose last candidates may have older rows of equal score.
+    /// Searches again for the queries whose last wanted candidate has the score of a cut.
     pub(super) fn settle_ties(&mut self, options: &SearchOptions) -> Result<()> {
         let last = |batch: &Batch<'_>, place: usize, wanted: usize| {
             let last = wanted.checked_sub(1).and_then(|last| batch.found[place].get(last));

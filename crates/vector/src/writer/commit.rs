@@ -4,6 +4,8 @@ use std::collections::HashSet;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, PoisonError};
 
+use serde_json::{Map, Value};
+
 use super::{Command, OnDone, Writer};
 use crate::encode::{EncodedBatch, encode, encode_without_rows};
 use crate::error::{Error, Result};
@@ -24,7 +26,15 @@ const GROUP_BYTES_MAX: usize = 64 << 20;
 pub(crate) enum Change {
     Put(PutMode, EncodedBatch),
     Remove { ids: Vec<String>, hashes: Vec<u64> },
-    Update { id: String, hash: u64, vector: Option<Vec<f32>>, metadata: Option<serde_json::Value> },
+    Update { id: String, hash: u64, vector: Option<Vec<f32>>, metadata: MetadataChange },
+}
+
+/// A change of a record's metadata.
+pub(crate) enum MetadataChange {
+    Keep,
+    Replace(Value),
+    /// Sets these fields, and removes those whose new value is null.
+    Merge(Map<String, Value>),
 }
 
 /// The action of a put if the id exists.
@@ -117,7 +127,7 @@ impl Writer {
             Change::Update { id, hash, vector, metadata } => {
                 let slot = index.find(&snapshot, hash, &id).ok_or_else(|| Error::NoSuchId { id: id.clone() })?;
                 let segment = snapshot.segment(slot.segment).ok_or_else(|| Error::NoSuchId { id: id.clone() })?;
-                let metadata = metadata.unwrap_or_else(|| segment.metadata(slot.row));
+                let metadata = metadata.apply(|| segment.metadata(slot.row));
                 let (schema, hasher) = (&self.shared.schema, &self.shared.hasher);
                 let batch = match vector {
                     Some(vector) => encode(schema, hasher, &[id], &vector, &[metadata])?,
@@ -246,6 +256,28 @@ impl Writer {
         change(&mut index);
         shared.publish(self.snapshot()?);
         Ok(shared.snapshot())
+    }
+}
+
+impl MetadataChange {
+    /// The metadata after the change.
+    fn apply(self, before: impl FnOnce() -> Value) -> Value {
+        let fields = match self {
+            MetadataChange::Keep => return before(),
+            MetadataChange::Replace(metadata) => return metadata,
+            MetadataChange::Merge(fields) => fields,
+        };
+        let Value::Object(mut all) = before() else {
+            return Value::Object(fields.into_iter().filter(|(_, value)| !value.is_null()).collect());
+        };
+        for (field, value) in fields {
+            if value.is_null() {
+                all.remove(&field);
+            } else {
+                all.insert(field, value);
+            }
+        }
+        Value::Object(all)
     }
 }
 

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 
-pub(crate) use commit::{Change, PutMode};
+pub(crate) use commit::{Change, MetadataChange, PutMode};
 pub(crate) use replace::{NOWHERE, Replacement};
 
 use crate::embedding_model::EmbeddingModel;

@@ -18,6 +18,15 @@
 //!
 //! A recovered segment therefore has every acknowledged write and no incomplete write. Anything
 //! else is an error that names the file and the offset, and leaves the files unchanged.
+//!
+//! Complete records that no mark follows are *unsettled*: their write was under way when a writer
+//! died, or is under way now. Readers and writers count the same ones, and settle them first, so
+//! that no later crash takes back what was shown:
+//!
+//! * A reader waits until both files have reached the disk and reads the log again. It counts the
+//!   unsettled records that it found the first time and that are still there: a write that fails is
+//!   cut off at once, and not one that is found twice.
+//! * A writer waits for the disk as well, and then marks them as acknowledged.
 
 use std::ops::Range;
 use std::path::Path;
@@ -53,6 +62,8 @@ pub(crate) struct Takeover {
     rows_bytes: usize,
     /// Rows that may not be in the rows file: their offset there, and their range in the log.
     patches: Vec<(u64, Range<usize>)>,
+    /// Whether the log ends with records that no mark follows.
+    is_unsettled: bool,
 }
 
 /// How much is known about the end of a log.
@@ -75,6 +86,7 @@ pub(crate) struct SoundFiles {
     files: Files,
     records: Vec<Record>,
     synced: u32,
+    ending: Ending,
 }
 
 /// The two files of a segment.
@@ -83,9 +95,21 @@ pub(crate) struct Files {
     log: SourceFile,
 }
 
-/// Reads and checks a segment. For a writer, every complete record counts; for a reader beside a
-/// writer, only acknowledged records count.
+/// Reads and checks a segment. Every complete record counts. A reader settles the last ones first:
+/// see the module.
 pub(crate) fn examine(folder: &Folder, schema: &Schema, listed: &ListedSegment, ending: Ending) -> Result<SoundFiles> {
+    let mut found = examine_once(folder, schema, listed, ending)?;
+    if folder.is_read_only() && found.is_unsettled() {
+        found.files.sync();
+        let seen = found.records.len() as u64;
+        found = examine_once(folder, schema, listed, ending)?;
+        let settled = found.records.iter().map(|record| record.acknowledged).max().unwrap_or(0).max(seen);
+        found.records.retain(|record| record.number < settled);
+    }
+    Ok(found)
+}
+
+fn examine_once(folder: &Folder, schema: &Schema, listed: &ListedSegment, ending: Ending) -> Result<SoundFiles> {
     let reads = folder.is_read_only();
     let files = Files::open(folder, listed.id, if reads { Access::Read } else { Access::Write })?;
     let layout = Segment::layout(schema);
@@ -98,14 +122,7 @@ pub(crate) fn examine(folder: &Folder, schema: &Schema, listed: &ListedSegment, 
     files.check_end(listed, ending, nonce, &records, end, layout)?;
     let synced = records.iter().map(|record| record.rows_synced).max().unwrap_or(0);
     files.check_rows(&mut records, layout, synced, ending)?;
-    if reads && ending != Ending::Known {
-        let acknowledged = records.iter().map(|record| record.acknowledged).max().unwrap_or(0);
-        // Version 1 has no marks, so every complete record counts.
-        if records.iter().any(|record| record.is_mark) {
-            records.retain(|record| record.number < acknowledged);
-        }
-    }
-    Ok(SoundFiles { id: listed.id, nonce, files, records, synced })
+    Ok(SoundFiles { id: listed.id, nonce, files, records, synced, ending })
 }
 
 impl SoundFiles {
@@ -130,7 +147,7 @@ impl SoundFiles {
             let at = u64::from(record.first_row) * layout.row_bytes as u64;
             record.inline_rows.clone().map(|range| (at, range))
         };
-        let patches = self.late(true).filter_map(patch).collect();
+        let (patches, is_unsettled) = (self.late(true).filter_map(patch).collect(), self.is_unsettled());
         let mut segment = Segment::with_regions(schema, self.id, self.nonce, rows, log, false, durable)?;
         let view = segment.log.view();
         segment.records = self.records.len() as u64;
@@ -139,7 +156,8 @@ impl SoundFiles {
         let SoundFiles { records, files, .. } = self;
         let kills = records.iter().flat_map(|record| record.kills.iter().copied()).collect();
         let fields = records.into_iter().flat_map(|record| record.fields).collect();
-        Ok(RecoveredSegment { segment, kills, fields, takeover: Takeover { files, log_bytes, rows_bytes, patches } })
+        let takeover = Takeover { files, log_bytes, rows_bytes, patches, is_unsettled };
+        Ok(RecoveredSegment { segment, kills, fields, takeover })
     }
 
     fn attach_rows(&self, layout: RecordLayout, rows_bytes: usize) -> Result<Region> {
@@ -158,6 +176,11 @@ impl SoundFiles {
         Ok(patched)
     }
 
+    /// Whether the log ends with records that no mark follows. Version 1 has no marks.
+    fn is_unsettled(&self) -> bool {
+        self.ending == Ending::Open && self.records.last().is_some_and(|last| !last.is_mark)
+    }
+
     fn end(&self) -> usize {
         self.records.last().map_or(FIRST_RECORD, |record| record.end)
     }
@@ -174,16 +197,16 @@ impl Takeover {
         !self.patches.is_empty()
     }
 
-    /// Makes the segment writable: copies inline rows that may not be on disk, and cuts off
-    /// everything that does not count.
+    /// Makes the segment writable: copies inline rows that may not be on disk, cuts off everything
+    /// that does not count, and settles the last records.
     pub(crate) fn apply(self, segment: &mut Segment) -> Result<()> {
-        let Takeover { files, log_bytes, rows_bytes, patches } = self;
+        let Takeover { files, log_bytes, rows_bytes, patches, is_unsettled } = self;
         let Files { rows, log } = files;
         let patched = patches.into_iter().map(|(at, range)| (at, &log.bytes()[range]));
         let rows = rows.take_over(rows_bytes, &segment.rows.view(), patched)?;
         let log = log.take_over(log_bytes, &segment.log.view(), std::iter::empty())?;
         segment.replace_regions(rows, log);
-        Ok(())
+        if is_unsettled { segment.settle() } else { Ok(()) }
     }
 }
 
@@ -255,6 +278,13 @@ impl Files {
 
     pub(crate) fn rows(&self) -> &[u8] {
         self.rows.bytes()
+    }
+
+    /// Waits until both files have reached the disk. Media that a reader cannot sync, such as
+    /// read-only ones, hold already what they hold.
+    fn sync(&self) {
+        self.rows.sync();
+        self.log.sync();
     }
 
     fn first_of_log(&self, bytes: u64) -> Result<&[u8]> {

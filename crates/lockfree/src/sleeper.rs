@@ -152,7 +152,7 @@ mod crowding {
 
     /// A yield that lasted this long went to a thread that computes.
     pub(super) const YIELD_MIN: Duration = Duration::from_micros(200);
-    /// How long nobody yields after that, in microseconds.
+    /// How long no thread yields after that, in microseconds.
     const LASTS_US: u64 = 1_000_000;
 
     /// The end of that time, in microseconds since the first yield of the process.
@@ -179,7 +179,7 @@ mod crowding {
         use super::*;
 
         #[test]
-        fn nobody_yields_for_a_while_after_a_yield_that_lasted_long() {
+        fn no_thread_yields_for_a_while_after_a_yield_that_lasted_long() {
             let now = Instant::now();
             note(now);
             let later = |us: u64| now + Duration::from_micros(us);

@@ -90,14 +90,14 @@ pub fn set_realtime(priority: RealtimePriority) -> Result<(), PlacementError> {
     sys::set_realtime(priority)
 }
 
-/// Makes the calling thread, and threads that it starts later, give way to normal threads: they get
-/// the CPU first, and several times as much of it.
+/// Makes the calling thread, and threads that it starts later, give way to normal threads: those
+/// get the CPU first, and several times as much of it.
 pub fn give_way() -> Result<(), PlacementError> {
     sys::give_way()
 }
 
-/// Lets the calling thread, and threads that it starts later, interrupt threads that compute as soon
-/// as they are woken: they ask for short slices of a CPU instead of more of it. Linux heeds this
+/// Lets the calling thread, and threads that it starts later, interrupt threads that compute as
+/// soon as they are woken: they ask for short slices of a CPU instead of more of it. Linux heeds this
 /// from version 6.12 on. A thread that is not scheduled normally is left as it is.
 pub fn take_short_slices() -> Result<(), PlacementError> {
     if scheduling()? != Scheduling::Normal {

@@ -306,8 +306,8 @@ fn small_ops(parked_round_trip_us: f64) {
     row("small ops, one caller, 256 under way", format!("{:.2} M/s", many / 1e6), String::new());
 }
 
-/// Measures seals of 1 KiB, one each millisecond, beside products of 4096 that keep the CPU busy, and
-/// how much the products lose by it. Rounds with and without seals alternate.
+/// Measures seals of 1 KiB, one each millisecond, beside products of 4096 that keep the CPU busy,
+/// and how much the products lose by it. Rounds with and without seals alternate.
 fn pools() {
     const ROUNDS: usize = 6;
     let runtime = match Runtime::builder().backend(Arc::new(CpuBackend::new())).build() {

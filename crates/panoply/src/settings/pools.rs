@@ -152,7 +152,7 @@ fn within(value: &Value, least: usize, most: usize) -> Option<usize> {
 }
 
 /// Sets a part of a pool's batching; the other parts keep their values, or get the defaults of the
-/// section `[batching]`. Sizes are compared when the runtime is built, since keys come in any order.
+/// section `[batching]`. Sizes are compared when the runtime is built: keys come in any order.
 fn set_batching(pools: &mut Pools, name: PoolName, set: impl FnOnce(&mut usize, &mut usize, &mut Duration)) {
     let batching = &mut pools.entry(name).batching;
     let (mut size_min, mut size_max, mut wait_max) = match *batching {

@@ -1,5 +1,5 @@
-//! Workers of pools under a virtual clock: no short op waits for a long one, and a wrong guess about
-//! an op does no lasting harm. The bounds are on virtual time.
+//! Workers of pools under a virtual clock: no short op waits for a long one, and a wrong guess
+//! about an op does no lasting harm. The bounds are on virtual time.
 
 use std::sync::Arc;
 use std::time::Duration;

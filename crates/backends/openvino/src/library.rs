@@ -96,7 +96,7 @@ impl Library {
         Ok(text.split('-').next().unwrap_or_default().to_owned())
     }
 
-    /// Refuses a library that numbers its element types differently, as versions before 2025.0 do.
+    /// Refuses a library that numbers its element types differently, as old versions do.
     fn check_element_types(&self) -> Result<(), OpenVinoError> {
         for (number, onnx, eight_bytes) in ELEMENT_TYPES {
             let mut eight = [8_i64];
@@ -113,7 +113,7 @@ impl Library {
             });
             if !fits {
                 let reason = format!(
-                    "version {} has another number for ONNX's element type {onnx}: expected 2025.0 or later",
+                    "version {} has another number for ONNX's element type {onnx}: expected those of 2025.4",
                     self.version
                 );
                 return Err(OpenVinoError::new("OpenVINO", reason));

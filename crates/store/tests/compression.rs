@@ -71,7 +71,7 @@ fn a_store_for_zstandard_alone_is_marked_by_a_rotation_before_it_takes_others() 
     assert_eq!(read(&store, "old").unwrap(), content);
     assert_eq!(read(&store, name).unwrap(), [&content[..], &content].concat(), "an extent of each format");
     drop(store);
-    // The mark is authenticated: nobody can take it away.
+    // The mark is authenticated, so it cannot be taken away.
     let path = folder.0.join("HEAD");
     let head = std::fs::read(&path).unwrap();
     let unmarked: Vec<u8> =

@@ -1,4 +1,4 @@
-//! What a store tells of an object.
+//! The description of an object.
 
 use crate::catalog::Object;
 

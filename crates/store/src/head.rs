@@ -32,8 +32,8 @@ use crate::sealing::{Label, derive, open_once, seal_once};
 
 /// The first bytes of a store's head.
 pub(crate) const MAGIC: &[u8; 16] = b"panoply store 2\n";
-/// The same of a store that may have chunks in other formats than Zstandard's, which earlier versions
-/// of this crate cannot read.
+/// The same of a store that may have chunks in other formats than Zstandard's. Earlier versions of
+/// this crate cannot read those.
 pub(crate) const MAGIC_3: &[u8; 16] = b"panoply store 3\n";
 /// Length of the prefix that the magics of all versions share.
 const MAGIC_NAME_BYTES: usize = 14;

@@ -145,7 +145,7 @@ impl Store {
         let (_, root) = identity.keyring.newest()?;
         // The log's lock keeps out other writers even if the folder's lock does not. So files that
         // are not named are left over, unless the head was replaced after it was read.
-        let mut locked = Vec::new();
+        let (mut locked, mut log) = (Vec::new(), None);
         if writes {
             locked = log::lock(&folder, &[state.log])?;
             folder.expect_head(Some(&head))?;
@@ -172,7 +172,6 @@ impl Store {
             }
             damaged_copies.push(Error::damaged(&keys_path, "it does not have the root keys that HEAD has"));
         }
-        let mut log = None;
         if writes {
             let named: HashSet<String> = catalog.extents().map(|extent| hex(&extent.id)).collect();
             folder.remove_strangers(Some(&state.log), &named)?;

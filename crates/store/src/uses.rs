@@ -25,7 +25,7 @@ pub struct CompressionUse {
 #[derive(Debug, Default)]
 pub(crate) struct Uses(Mutex<Vec<CompressionUse>>);
 
-/// What an op did.
+/// The kind of an op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     Compress,

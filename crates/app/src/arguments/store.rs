@@ -111,8 +111,8 @@ pub struct InitArguments {
     /// Accepts a passphrase that is easily guessed, with a warning
     #[arg(long)]
     pub weak_passphrase: bool,
-    /// A format of compression that the store may have besides zstd: deflate, which QuickAssist has,
-    /// or lz4, which GPUs have. Earlier versions cannot open such a store
+    /// A format of compression that the store may have besides zstd: deflate, which QuickAssist
+    /// has, or lz4, which GPUs have. Earlier versions cannot open such a store
     #[arg(long, value_name = "FORMAT", default_value = "zstd", value_parser = ["zstd", "deflate", "lz4"])]
     pub compression: String,
     /// Prints one JSON object

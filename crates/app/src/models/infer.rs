@@ -79,7 +79,8 @@ pub fn run(options: &InferOptions, screen: &mut Screen) -> Result<(), Failure> {
     }
     let model = match load(&runtime, &options.model) {
         Ok(model) => model,
-        // Panoply refuses this model. Another runtime may run it, if the user has named its library.
+        // Panoply refuses this model. Another runtime may run it, if the user has named its
+        // library.
         Err(refused) if options.device.is_none() && refused.error.is_unsupported() => {
             return match presence(&runtime) {
                 Ok(()) => on_another_runtime(&runtime, options, Some(&refused.error), screen),

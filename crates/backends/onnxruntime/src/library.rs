@@ -110,8 +110,8 @@ impl Library {
         let name = c"panoply";
         let (mut environment, mut memory, mut allocator) =
             (std::ptr::null_mut(), std::ptr::null_mut(), std::ptr::null_mut());
-        // SAFETY: the name ends with a zero byte, the function takes any argument and lives for ever,
-        // and the call writes the handle before it returns.
+        // SAFETY: the name ends with a zero byte, the function takes any argument and lives for
+        // ever, and the call writes the handle before it returns.
         let status = unsafe {
             let argument = std::ptr::null_mut();
             (self.table.create_environment)(keep_message, argument, sys::LOG_ERRORS, name.as_ptr(), &mut environment)
@@ -246,8 +246,8 @@ impl Library {
     }
 }
 
-/// The last message in the library's log. It is one for all, as the library's environment is. Locked
-/// for a moment, never around a call of the library.
+/// The last message in the library's log. It is one for all, as the library's environment is.
+/// Locked for a moment, never around a call of the library.
 static LAST_MESSAGE: Mutex<String> = Mutex::new(String::new());
 
 fn last_message() -> MutexGuard<'static, String> {

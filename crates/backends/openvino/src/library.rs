@@ -96,12 +96,12 @@ impl Library {
         Ok(text.split('-').next().unwrap_or_default().to_owned())
     }
 
-    /// Refuses a library that numbers its element types differently, as versions before 2025.0 do.
+    /// Refuses a library that numbers its element types differently, as old versions do.
     fn check_element_types(&self) -> Result<(), OpenVinoError> {
         for (number, onnx, eight_bytes) in ELEMENT_TYPES {
             let mut eight = [8_i64];
             let shape = Shape { rank: 1, dims: eight.as_mut_ptr() };
-            let tensor = Owned::made(self, "ov_tensor_create", self.functions.free_tensor, |handle| {
+            let tensor = OwnedHandle::made(self, "ov_tensor_create", self.functions.free_tensor, |handle| {
                 // SAFETY: the shape has one dimension, and the call writes the handle.
                 unsafe { (self.functions.create_tensor)(number, shape, handle) }
             });
@@ -113,7 +113,7 @@ impl Library {
             });
             if !fits {
                 let reason = format!(
-                    "version {} has another number for ONNX's element type {onnx}: expected 2025.0 or later",
+                    "version {} has another number for ONNX's element type {onnx}: expected those of 2025.4",
                     self.version
                 );
                 return Err(OpenVinoError::new("OpenVINO", reason));
@@ -202,26 +202,26 @@ impl Drop for Library {
 }
 
 /// A handle that is released with its owner.
-pub(crate) struct Owned<'l> {
+pub(crate) struct OwnedHandle<'l> {
     pub(crate) handle: Handle,
     release: unsafe extern "C" fn(Handle),
     _library: &'l Library,
 }
 
-impl<'l> Owned<'l> {
+impl<'l> OwnedHandle<'l> {
     /// Runs a call that writes the handle.
     pub(crate) fn made(
         library: &'l Library,
         what: &'static str,
         release: unsafe extern "C" fn(Handle),
         call: impl FnOnce(*mut Handle) -> Status,
-    ) -> Result<Owned<'l>, OpenVinoError> {
+    ) -> Result<OwnedHandle<'l>, OpenVinoError> {
         let mut handle = std::ptr::null_mut();
         library.checked(what, call(&mut handle))?;
         if handle.is_null() {
             return Err(OpenVinoError::new(what, "it gives nothing"));
         }
-        Ok(Owned { handle, release, _library: library })
+        Ok(OwnedHandle { handle, release, _library: library })
     }
 
     /// The handle, which the caller releases.
@@ -230,7 +230,7 @@ impl<'l> Owned<'l> {
     }
 }
 
-impl Drop for Owned<'_> {
+impl Drop for OwnedHandle<'_> {
     fn drop(&mut self) {
         // SAFETY: the library created the handle, and it is released once by the function for its
         // kind.

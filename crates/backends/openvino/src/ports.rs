@@ -23,7 +23,7 @@ pub struct PortNames {
 }
 
 impl PortNames {
-    /// Reads the names of an ONNX file. Fails if it is none.
+    /// Reads the names of an ONNX file. Fails for any other file.
     pub fn read(file: &mut (impl Read + Seek)) -> Result<PortNames> {
         let end = file.seek(SeekFrom::End(0))?;
         file.seek(SeekFrom::Start(0))?;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use panoply_core::Bytes;
 use panoply_whole_model::{ModelArray, ModelOutputs, ModelShare, ModelSource};
 
-use crate::library::{Library, OpenVinoError, Owned, text_of};
+use crate::library::{Library, OpenVinoError, OwnedHandle, text_of};
 use crate::ports::PortNames;
 use crate::sys::{ELEMENT_TYPES, Handle, Shape, Status};
 
@@ -67,7 +67,7 @@ impl Session {
         session.find_ports(&names_of(source))?;
         let functions = &library.functions;
         let request =
-            Owned::made(library, "ov_compiled_model_create_infer_request", functions.free_request, |handle| {
+            OwnedHandle::made(library, "ov_compiled_model_create_infer_request", functions.free_request, |handle| {
                 // SAFETY: the compiled model is alive, and the call writes the handle.
                 unsafe { (functions.create_request)(compiled, handle) }
             })?;
@@ -120,14 +120,14 @@ impl Session {
         let (library, free) = (&*self.library, self.library.functions.free_port);
         let found = names.iter().filter_map(|name| {
             let text = text_of(name).ok()?;
-            let port = Owned::made(library, "a port", free, |handle| {
+            let port = OwnedHandle::made(library, "a port", free, |handle| {
                 // SAFETY: the compiled model is alive, the name ends with a zero byte, and the call
                 // writes the handle.
                 unsafe { named(self.compiled, text.as_ptr(), handle) }
             });
             Some((name.clone(), port.ok()?))
         });
-        let mut ports: Vec<(String, Owned<'_>)> = found.collect();
+        let mut ports: Vec<(String, OwnedHandle<'_>)> = found.collect();
         // A file that is no ONNX file, or that lists its weights as inputs.
         if ports.len() != count {
             ports = (0..count).map(|place| self.port_at(place, at)).collect::<Result<_, _>>()?;
@@ -139,9 +139,9 @@ impl Session {
         &self,
         place: usize,
         at: unsafe extern "C" fn(Handle, usize, *mut Handle) -> Status,
-    ) -> Result<(String, Owned<'_>), OpenVinoError> {
+    ) -> Result<(String, OwnedHandle<'_>), OpenVinoError> {
         let (library, functions) = (&*self.library, &self.library.functions);
-        let port = Owned::made(library, "a port", functions.free_port, |handle| {
+        let port = OwnedHandle::made(library, "a port", functions.free_port, |handle| {
             // SAFETY: the compiled model is alive, and the call writes the handle.
             unsafe { at(self.compiled, place, handle) }
         })?;
@@ -187,7 +187,7 @@ impl Session {
     }
 
     /// Copies an array into a new tensor. OpenVINO takes any type, so it is compared here.
-    fn tensor(&self, name: &str, port: Handle, array: &ModelArray) -> Result<Owned<'_>, OpenVinoError> {
+    fn tensor(&self, name: &str, port: Handle, array: &ModelArray) -> Result<OwnedHandle<'_>, OpenVinoError> {
         let (library, functions) = (&*self.library, &self.library.functions);
         let mut wanted = 0;
         // SAFETY: the port is alive, and the call writes the number.
@@ -202,7 +202,7 @@ impl Session {
         let bytes = array.bytes.as_slice().map_err(|error| OpenVinoError::new("an input", error))?;
         let mut dims: Vec<i64> = array.dims.iter().map(|dim| i64::try_from(*dim).unwrap_or(i64::MAX)).collect();
         let shape = Shape { rank: dims.len() as i64, dims: dims.as_mut_ptr() };
-        let tensor = Owned::made(library, "ov_tensor_create", functions.free_tensor, |handle| {
+        let tensor = OwnedHandle::made(library, "ov_tensor_create", functions.free_tensor, |handle| {
             // SAFETY: the shape has as many dimensions as it says, and the call writes the handle.
             unsafe { (functions.create_tensor)(*number, shape, handle) }
         })?;
@@ -220,7 +220,7 @@ impl Session {
     /// Copies an output.
     fn output(&self, port: Handle) -> Result<ModelArray, OpenVinoError> {
         let (library, functions) = (&*self.library, &self.library.functions);
-        let tensor = Owned::made(library, "ov_infer_request_get_tensor", functions.free_tensor, |handle| {
+        let tensor = OwnedHandle::made(library, "ov_infer_request_get_tensor", functions.free_tensor, |handle| {
             // SAFETY: the request and the port are alive, and the call writes the handle.
             unsafe { (functions.get_tensor)(self.request, port, handle) }
         })?;
@@ -245,7 +245,7 @@ impl Session {
 }
 
 /// The size and the address of a tensor's memory. The address may be null only without bytes.
-fn memory(library: &Library, tensor: &Owned<'_>) -> Result<(usize, *mut c_void), OpenVinoError> {
+fn memory(library: &Library, tensor: &OwnedHandle<'_>) -> Result<(usize, *mut c_void), OpenVinoError> {
     let (mut len, mut data) = (0, std::ptr::null_mut());
     // SAFETY: the tensor is alive, and the call writes the number.
     library.checked("ov_tensor_get_byte_size", unsafe { (library.functions.tensor_bytes)(tensor.handle, &mut len) })?;
@@ -259,7 +259,7 @@ fn memory(library: &Library, tensor: &Owned<'_>) -> Result<(usize, *mut c_void),
     Ok((len, data))
 }
 
-fn dims(library: &Library, tensor: &Owned<'_>) -> Result<Vec<usize>, OpenVinoError> {
+fn dims(library: &Library, tensor: &OwnedHandle<'_>) -> Result<Vec<usize>, OpenVinoError> {
     const WHAT: &str = "ov_tensor_get_shape";
     let mut shape = Shape::EMPTY;
     // SAFETY: the tensor is alive, and the call writes the shape.
@@ -289,13 +289,13 @@ fn names_of(source: &ModelSource) -> PortNames {
     read.unwrap_or_default()
 }
 
-fn read<'l>(library: &'l Library, source: &ModelSource) -> Result<Owned<'l>, OpenVinoError> {
+fn read<'l>(library: &'l Library, source: &ModelSource) -> Result<OwnedHandle<'l>, OpenVinoError> {
     let functions = &library.functions;
     match source {
         ModelSource::File(path) => {
             let path = CString::new(path.as_os_str().as_encoded_bytes())
                 .map_err(|error| OpenVinoError::new("the path of a model", error))?;
-            Owned::made(library, "ov_core_read_model", functions.free_model, |handle| {
+            OwnedHandle::made(library, "ov_core_read_model", functions.free_model, |handle| {
                 // SAFETY: the core is alive, the path ends with a zero byte, weights are found
                 // without a path, and the call writes the handle.
                 unsafe { (functions.read_file)(library.core, path.as_ptr(), std::ptr::null(), handle) }
@@ -303,7 +303,7 @@ fn read<'l>(library: &'l Library, source: &ModelSource) -> Result<Owned<'l>, Ope
         }
         ModelSource::Bytes(bytes) => {
             let bytes = bytes.as_slice().map_err(|error| OpenVinoError::new("a model", error))?;
-            Owned::made(library, "ov_core_read_model_from_memory_buffer", functions.free_model, |handle| {
+            OwnedHandle::made(library, "ov_core_read_model_from_memory_buffer", functions.free_model, |handle| {
                 // SAFETY: the core is alive. The library copies the bytes that it keeps, and takes
                 // no weights beside them. The call writes the handle.
                 unsafe {
@@ -322,13 +322,13 @@ fn read<'l>(library: &'l Library, source: &ModelSource) -> Result<Owned<'l>, Ope
 
 fn compile<'l>(
     library: &'l Library,
-    model: &Owned<'_>,
+    model: &OwnedHandle<'_>,
     device: &str,
     threads: usize,
-) -> Result<Owned<'l>, OpenVinoError> {
+) -> Result<OwnedHandle<'l>, OpenVinoError> {
     let functions = &library.functions;
     let (name, threads) = (text_of(device)?, text_of(&threads.clamp(1, 4096).to_string())?);
-    Owned::made(library, "ov_core_compile_model", functions.free_compiled, |handle| match device {
+    OwnedHandle::made(library, "ov_core_compile_model", functions.free_compiled, |handle| match device {
         // SAFETY: core and model are alive, all texts end with a zero byte, and there are as many
         // behind the handle as the number says. The call writes the handle.
         "CPU" => unsafe {

@@ -35,8 +35,8 @@ pub struct Devices {
     pub len: usize,
 }
 
-/// Element types: OpenVINO's number, ONNX's number, and bytes of eight elements. OpenVINO 2025.0
-/// has these numbers, and so have later versions. `library` checks them.
+/// Element types: OpenVINO's number, ONNX's number, and bytes of eight elements. OpenVINO 2025.4
+/// and 2026.4 have these numbers, and `library` checks those of the version at hand.
 pub const ELEMENT_TYPES: [(c_int, i32, usize); 13] = [
     (1, 9, 8),    // bool
     (2, 16, 16),  // bf16

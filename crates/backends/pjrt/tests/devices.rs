@@ -37,6 +37,16 @@ fn folder(name: &str) -> PathBuf {
 }
 
 #[test]
+fn a_file_that_is_no_library_has_the_loaders_reason() {
+    let file = folder("broken").with_extension("so");
+    std::fs::write(&file, "no library").unwrap();
+    let absence = PjrtBackend::of(vec![file.clone()]).discover().unwrap_err().to_string();
+    std::fs::remove_file(file).unwrap();
+    assert!(absence.contains("cannot be loaded: "), "{absence}");
+    assert!(cfg!(not(target_os = "linux")) || absence.contains("file too short"), "{absence}");
+}
+
+#[test]
 fn tensors_stay_on_the_device_and_views_of_them_are_read_there() {
     on_devices(|backend, device| {
         let mut engine = backend.open_engine(device).unwrap();

@@ -19,7 +19,7 @@ pub fn library_files(named: &Path, is_it: impl Fn(&str) -> bool, usual: &str) ->
     if found.is_empty() { vec![named.join(usual)] } else { found }
 }
 
-/// The loader's own message about a file that is there and cannot be loaded, which names the library
+/// The loader's own message about a file that is there and cannot be loaded. It names the library
 /// that is missing. `None` if there is no such file.
 pub fn load_failure(file: &Path, error: &dyn std::error::Error) -> Option<String> {
     let words = error.source().map_or_else(|| error.to_string(), ToString::to_string);

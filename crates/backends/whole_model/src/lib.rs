@@ -1,4 +1,4 @@
-//! What the backends of libraries for whole models share, such as ONNX Runtime and OpenVINO.
+//! The common part of the backends of libraries for whole models: ONNX Runtime and OpenVINO.
 //!
 //! * [`ops`]: a model is loaded ([`LoadModel`]), runs ([`RunModel`]), and says which parts of the
 //!   library run it ([`InspectModel`]).

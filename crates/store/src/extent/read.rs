@@ -35,7 +35,7 @@ const UNPACKING_MAX: usize = 1;
 /// Receives the bytes of an object, piece by piece, in order.
 pub(crate) type Take<'a> = &'a mut dyn FnMut(&[u8]) -> Result<()>;
 
-/// What a reader works with.
+/// The runtime, options and counts of a reader.
 #[derive(Clone, Copy)]
 pub(crate) struct ReaderEnds<'a> {
     pub(crate) runtime: &'a Runtime,

@@ -5,6 +5,7 @@
 //! * [`runtime`]: the program's entry point. It finds devices, starts their workers and accepts
 //!   ops.
 //! * [`pending`]: the futures that the runtime returns. They need no executor; `.wait()` blocks.
+//! * `read_back`: reads a device's memory for callers that ask for the elements of a tensor.
 //! * [`options`]: a caller's wishes for one op.
 //! * [`router`]: picks the lane for an op.
 //! * [`device_worker`]: one thread and one engine per device, and how every op gets exactly one
@@ -33,7 +34,7 @@
 //!
 //! ```text
 //! runtime         stepped
-//! verifier
+//! verifier   read_back
 //! relay, pending, telemetry
 //! router          device_worker
 //! lane
@@ -58,6 +59,7 @@ pub mod options;
 pub mod partition;
 pub mod pending;
 pub mod pool;
+mod read_back;
 mod relay;
 pub mod router;
 pub mod runtime;

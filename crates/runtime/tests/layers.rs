@@ -15,7 +15,7 @@ const LAYERS: [&[&[&str]]; 10] = [
     &[&["lane"], &["worker", "pool"]],
     &[&["router"], &["device_worker"]],
     &[&["relay"], &["pending"], &["telemetry"]],
-    &[&["verifier"]],
+    &[&["verifier"], &["read_back"]],
     &[&["runtime"], &["stepped"]],
     &[&["simulation"]],
 ];

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use panoply_core::Result;
+use panoply_core::{HostBuffer, Result};
 use panoply_kernels::cache::Cache;
 use panoply_wgsl_gpu::Driver;
 use panoply_wgsl_gpu::driver::{BoundRange, Direction, Fence, KernelText, Transfers};
@@ -16,11 +16,13 @@ use panoply_wgsl_gpu::fault::Faults;
 use crate::commands::WgpuCommands;
 use crate::fault::checked;
 use crate::host_memory::HostMemory;
-use crate::quirks::{Memory, TransferWays};
+use crate::quirks::{Memory, Sharing, TransferWays};
 use crate::staging::{MappedBuffer, WgpuStaging};
 
 /// Smaller staging memory is always wgpu's own, which wgpu cuts from larger pieces.
 const OWN_BYTES_MIN: u64 = 256 << 10;
+/// Smaller tensors are always copied: a buffer of their own costs more.
+const SHARED_BYTES_MIN: usize = 256 << 10;
 
 /// One opened adapter.
 pub struct WgpuDriver {
@@ -36,6 +38,7 @@ pub struct WgpuDriver {
     /// Host memory that we choose through Vulkan; `None` with other APIs.
     host: Option<HostMemory>,
     ways: TransferWays,
+    is_integrated: bool,
 }
 
 /// Numbers of buffers that a kernel writes and reads.
@@ -64,11 +67,13 @@ pub(crate) struct DriverParts {
     /// The store of compiled kernels between runs, and the key in it.
     pub(crate) cache: Option<(Arc<Cache>, String)>,
     pub(crate) ways: TransferWays,
+    /// Whether the adapter has no memory of its own.
+    pub(crate) is_integrated: bool,
 }
 
 impl WgpuDriver {
     pub(crate) fn new(parts: DriverParts) -> WgpuDriver {
-        let DriverParts { device, queue, faults, immediate_words_max, cache, ways } = parts;
+        let DriverParts { device, queue, faults, immediate_words_max, cache, ways, is_integrated } = parts;
         let uniform = wgpu::BindingType::Buffer {
             ty: wgpu::BufferBindingType::Uniform,
             has_dynamic_offset: true,
@@ -79,7 +84,19 @@ impl WgpuDriver {
         let disk = cache.and_then(|(cache, key)| open_cache(&device, cache, key));
         let host = HostMemory::open(&device);
         let (layouts, fences) = (RefCell::default(), Rc::default());
-        WgpuDriver { device, queue, faults, params, layouts, immediate_words_max, fences, disk, host, ways }
+        WgpuDriver {
+            device,
+            queue,
+            faults,
+            params,
+            layouts,
+            immediate_words_max,
+            fences,
+            disk,
+            host,
+            ways,
+            is_integrated,
+        }
     }
 
     fn layout(&self, shape: Shape, immediate: bool) -> (wgpu::BindGroupLayout, wgpu::PipelineLayout) {
@@ -107,6 +124,25 @@ impl WgpuDriver {
     }
 }
 
+impl WgpuDriver {
+    /// A buffer that kernels read, filled by the host. `None` if the adapter does not map such
+    /// buffers, or has no memory for it.
+    fn mapped(&self, bytes: &[u8]) -> Option<wgpu::Buffer> {
+        if !self.device.features().contains(wgpu::Features::MAPPABLE_PRIMARY_BUFFERS) {
+            return None;
+        }
+        let size = (bytes.len() as u64).next_multiple_of(16);
+        let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::MAP_WRITE;
+        let descriptor = wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: true };
+        let buffer = checked(&self.device, &self.faults, size, || self.device.create_buffer(&descriptor)).ok()?;
+        let mut view = buffer.get_mapped_range_mut(..).ok()?;
+        view.slice(..bytes.len()).copy_from_slice(bytes);
+        drop(view);
+        buffer.unmap();
+        Some(buffer)
+    }
+}
+
 impl Driver for WgpuDriver {
     type Buffer = wgpu::Buffer;
     type Pipeline = WgpuPipeline;
@@ -126,6 +162,17 @@ impl Driver for WgpuDriver {
         let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
         let descriptor = wgpu::BufferDescriptor { label: None, size: bytes, usage, mapped_at_creation: false };
         checked(&self.device, &self.faults, bytes, || self.device.create_buffer(&descriptor))
+    }
+
+    fn in_place(&self, host: &HostBuffer, bytes: &[u8]) -> Option<(wgpu::Buffer, u64)> {
+        if !self.is_integrated || bytes.len() < SHARED_BYTES_MIN {
+            return None;
+        }
+        match (self.ways.sharing, &self.host) {
+            (Sharing::Copied, _) => None,
+            (Sharing::InPlace, Some(memory)) => memory.import(&self.device, host, bytes),
+            (Sharing::Mapped, _) | (Sharing::InPlace, None) => self.mapped(bytes).map(|buffer| (buffer, 0)),
+        }
     }
 
     fn pipeline(&self, kernel: &KernelText<'_>) -> Result<WgpuPipeline> {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use panoply_core::{Api, CryptoProvider, DeviceId, Domain};
+use panoply_core::{Api, CryptoProvider, DeviceId, Domain, MemoryLimits};
 use panoply_runtime::{FallbackPolicy, Verify};
 use toml::Value;
 
@@ -24,6 +24,9 @@ pub(super) struct SettingKey {
 const COUNT: &str = "a whole number, not negative";
 const NUMBER: &str = "a number";
 const MILLISECONDS: &str = "milliseconds, a whole number";
+
+const MEMORY: &str = "a table of devices, such as { \"cuda:0\" = { pinned_bytes_max = 1000000 } }; `device_bytes_max`, `pool_bytes_max` and \
+     `pinned_bytes_max` are whole numbers, not negative";
 
 const VERIFY: &str = "a table such as { every = 100 }, with at least 1; `wait_max_ms` from 1, `time_percent_max` and `domains = [\"crypto\"]` may stand \
      beside it";
@@ -50,7 +53,10 @@ pub(super) const KEYS: &[SettingKey] = &[
     key!("devices", "pick", "a list of devices or parts of names, such as [\"wgpu:0\", \"radeon\"]", picks => selection.pick),
     key!("devices", "power", "\"high\" or \"low\"", power => selection.power),
     key!("devices", "threads", COUNT, some_count => open.threads),
-    key!("devices", "pool_bytes_max", COUNT, some_count => open.pool_bytes_max),
+    key!("devices", "pool_bytes_max", COUNT, some_count => open.memory.pool_bytes_max),
+    key!("devices", "pinned_bytes_max", COUNT, some_count => open.memory.pinned_bytes_max),
+    key!("devices", "device_bytes_max", COUNT, some_count => open.memory.device_bytes_max),
+    key!("devices", "memory", MEMORY, memory => memory),
     key!("limits", "queue_depth_max", COUNT, count => limits.queue_depth_max),
     key!("limits", "batch_max", COUNT, count => limits.batch_max),
     key!("limits", "in_flight_max", COUNT, count => limits.in_flight_max),
@@ -166,6 +172,23 @@ fn picks(value: &Value) -> Option<Vec<Pick>> {
 
 fn provider(value: &Value) -> Option<CryptoProvider> {
     CryptoProvider::named(value.as_str()?)
+}
+
+fn memory(value: &Value) -> Option<Vec<(DeviceId, MemoryLimits)>> {
+    let limits_of = |(device, limits): (&String, &Value)| {
+        let mut own = MemoryLimits::default();
+        for (name, value) in limits.as_table()? {
+            let place = match name.as_str() {
+                "device_bytes_max" => &mut own.device_bytes_max,
+                "pool_bytes_max" => &mut own.pool_bytes_max,
+                "pinned_bytes_max" => &mut own.pinned_bytes_max,
+                _ => return None,
+            };
+            *place = some_count(value)?;
+        }
+        Some((device.parse().ok()?, own))
+    };
+    value.as_table()?.iter().map(limits_of).collect()
 }
 
 fn power(value: &Value) -> Option<Option<Power>> {

@@ -67,7 +67,7 @@ pub(crate) struct Driver {
     backend: Arc<dyn Backend>,
     options: OpenOptions,
     pub(super) clock: Arc<dyn Clock>,
-    engine: Option<Box<dyn Engine>>,
+    pub(super) engine: Option<Box<dyn Engine>>,
     pub(super) flights: Flights,
     pub(super) generation: Arc<Generation>,
     pub(super) batch: Vec<Item>,
@@ -165,6 +165,9 @@ impl Driver {
                 return DriverStep::Exit;
             }
         }
+        if let Some(step) = self.answer_memory_request() {
+            return step;
+        }
         let Some(took) = self.take_from_queue(now) else { return DriverStep::Exit };
         self.take_from_batcher(now);
         let submits = !self.batch.is_empty();
@@ -250,6 +253,7 @@ impl Driver {
         if self.drop_engine() && self.lane.state() != WorkerState::Failed {
             self.set_state(WorkerState::Stopped, None);
         }
+        self.refuse_memory_requests();
         DriverStep::Exit
     }
 
@@ -332,6 +336,7 @@ impl Driver {
         if self.set_state(WorkerState::Failed, Some(error)) {
             self.lane.shut();
             self.refuse_queued();
+            self.refuse_memory_requests();
         }
         DriverStep::Exit
     }
@@ -450,7 +455,7 @@ impl Driver {
     }
 
     /// Ends the step of a call that panicked or during which the driver was replaced.
-    fn interrupted(&mut self, now: Instant, interrupted: Interruption) -> DriverStep {
+    pub(super) fn interrupted(&mut self, now: Instant, interrupted: Interruption) -> DriverStep {
         match interrupted {
             Interruption::Replaced => DriverStep::Exit,
             Interruption::Panicked(message) => {

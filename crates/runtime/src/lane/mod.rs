@@ -9,6 +9,7 @@
 //! * `books`: how ops end.
 //! * `inlet`: the entrance of the relay, for ops that leave for another lane.
 //! * `warm_ups`: kernels to compile while the worker is idle.
+//! * `memory_requests`: callers' requests for pinned memory, and to free cached memory.
 //! * `opinions`: answers that wait to be compared with another device's.
 //! * `objects`: the device objects that must be made again after the device was lost.
 //! * `report`: the types that users see of all this.
@@ -37,6 +38,7 @@ mod entry;
 mod in_parts;
 pub(crate) mod inlet;
 mod line;
+mod memory_requests;
 mod objects;
 pub(crate) mod opinions;
 mod report;
@@ -49,6 +51,8 @@ pub(crate) use entry::PlaceInLine;
 pub(crate) use in_parts::InParts;
 pub(crate) use inlet::Inlet;
 use line::OpQueue;
+use memory_requests::MemoryRequests;
+pub(crate) use memory_requests::{MemoryAnswer, MemoryRequest};
 pub(crate) use objects::Objects;
 use opinions::Opinions;
 use panoply_lockfree::CacheLine;
@@ -106,6 +110,7 @@ pub(crate) struct Lane {
     /// Set by the first op that is urgent or patient, or was put back.
     mixed: AtomicBool,
     pub(crate) warm_ups: WarmUps,
+    memory_requests: MemoryRequests,
     mode: AtomicU8,
     /// The answers that wait to be compared, if answers are compared at all.
     opinions: Option<Arc<Opinions>>,
@@ -192,6 +197,7 @@ impl Lane {
             looked_at: Mutex::default(),
             mixed: AtomicBool::new(false),
             warm_ups: WarmUps::new(),
+            memory_requests: MemoryRequests::new(),
             mode: AtomicU8::new(RUN),
             opinions: setup.opinions.clone(),
             chosen: AtomicU64::new(opinions::CHOSEN_FIRST),

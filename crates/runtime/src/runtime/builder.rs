@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use panoply_core::clock::SystemClock;
-use panoply_core::{Absence, Api, Backend, DeviceId, Error, OpenOptions};
+use panoply_core::{Absence, Api, Backend, DeviceId, Error, MemoryLimits, OpenOptions};
 use panoply_lockfree::queue::QUEUE_DEPTH_MAX;
 
 use super::discovery::Search;
@@ -40,6 +40,7 @@ pub struct Builder {
     absent: Vec<BackendReport>,
     limits: WorkerLimits,
     open: OpenOptions,
+    memory: Vec<(DeviceId, MemoryLimits)>,
     rules: HealthRules,
     batching: Batching,
     fallback: FallbackPolicy,
@@ -110,6 +111,13 @@ impl Builder {
         self
     }
 
+    /// Sets the sizes of one device's memory pools. Limits that are `None` are those of
+    /// [`Builder::open_options`].
+    pub fn memory_of(mut self, device: DeviceId, limits: MemoryLimits) -> Builder {
+        self.memory.push((device, limits));
+        self
+    }
+
     /// Sets when a device counts as hot, full or faulty.
     pub fn health(mut self, rules: HealthRules) -> Builder {
         self.rules = rules;
@@ -171,6 +179,7 @@ impl Builder {
             reports: Vec::new(),
             setup,
             open: self.open,
+            memory: self.memory,
         };
         let runtime = Runtime {
             router: Arc::clone(&router),
@@ -197,6 +206,8 @@ impl Builder {
     fn check(&self) -> Result<(), BuildError> {
         check_limits(&self.limits)?;
         check_rules(&self.rules)?;
+        check_memory(&self.open.memory)?;
+        self.memory.iter().try_for_each(|(_, limits)| check_memory(&limits.or(self.open.memory)))?;
         if let Some(verify) = &self.verify
             && verify.wait_max.is_zero()
         {
@@ -296,6 +307,20 @@ fn check_limits(limits: &WorkerLimits) -> Result<(), BuildError> {
         return Err(BuildError::BadLimit { what: "reopen_wait_min", expected: "at most reopen_wait_max", got });
     }
     Ok(())
+}
+
+fn check_memory(limits: &MemoryLimits) -> Result<(), BuildError> {
+    match (limits.device_bytes_max, limits.pool_bytes_max) {
+        (Some(0), _) => {
+            let (what, expected) = ("memory.device_bytes_max", "at least 1");
+            Err(BuildError::BadLimit { what, expected, got: "0".to_owned() })
+        }
+        (Some(device), Some(pool)) if pool > device => Err(BuildError::Contradiction {
+            first: format!("memory.pool_bytes_max = {pool}"),
+            second: format!("memory.device_bytes_max = {device}, which must not be below it"),
+        }),
+        _ => Ok(()),
+    }
 }
 
 fn check_rules(rules: &HealthRules) -> Result<(), BuildError> {

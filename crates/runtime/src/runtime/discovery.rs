@@ -5,7 +5,7 @@ use std::thread::ThreadId;
 
 use panoply_core::clock::SystemClock;
 use panoply_core::cpu_set::CpuSet;
-use panoply_core::{Absence, Api, Backend, DeviceId, DeviceInfo, DeviceKind, Error};
+use panoply_core::{Absence, Api, Backend, DeviceId, DeviceInfo, DeviceKind, Error, MemoryLimits};
 use panoply_lockfree::foreign::contain;
 use panoply_placement::Topology;
 
@@ -184,7 +184,7 @@ impl Runtime {
         found: &dyn Fn(DeviceId) -> bool,
     ) -> Result<(), Error> {
         let (device, lanes) = (info.id, &self.router.lanes);
-        let Control { supervisor, setup, open, .. } = control;
+        let Control { supervisor, setup, open, memory, .. } = control;
         let Some(supervisor) = supervisor else { return Err(Error::ShuttingDown) };
         let serving = lanes.serving(device);
         if let Some(before) = serving.filter(|before| is_same_device(&before.lane.info, info)) {
@@ -196,6 +196,9 @@ impl Runtime {
         }
         let cpus = worker_cpus(topology, info);
         let mut options = open.clone();
+        // What was set last counts.
+        let own = memory.iter().rev().filter(|(of, _)| *of == device).map(|(_, limits)| *limits);
+        options.memory = own.fold(MemoryLimits::default(), MemoryLimits::or).or(open.memory);
         options.threads = options.threads.or_else(|| engine_threads(topology, info, cpus.as_ref()));
         let opener = Opener { backend: Arc::clone(backend), options, clock: Arc::new(SystemClock) };
         let (own_slot, crowded) = (serving.map(|before| before.lane.id), lanes.len() >= LANES_MAX);

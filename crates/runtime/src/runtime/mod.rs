@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use panoply_core::{
-    Absence, Alternative, Api, Backend, DeviceId, DeviceInfo, Error, Op, OpenOptions, Operation, Result,
+    Absence, Alternative, Api, Backend, DeviceId, DeviceInfo, Error, MemoryLimits, Op, OpenOptions, Operation, Result,
 };
 
 use crate::device_worker::supervisor::{Shutdown, Supervisor};
@@ -36,6 +36,7 @@ use crate::verifier::VerifierThread;
 
 mod builder;
 mod discovery;
+mod memory;
 
 pub use builder::{BuildError, Builder};
 use discovery::Search;
@@ -90,6 +91,8 @@ struct Control {
     reports: Vec<BackendReport>,
     setup: LaneSetup,
     open: OpenOptions,
+    /// Sizes of memory pools that differ from `open`.
+    memory: Vec<(DeviceId, MemoryLimits)>,
 }
 
 /// The devices that one backend found.

@@ -41,6 +41,7 @@ pub struct EmulatedBackend {
     spoiled: Option<(&'static str, usize)>,
     altered: Option<(&'static str, &'static str)>,
     late_uploads: bool,
+    integrated: bool,
     devices: Devices,
 }
 
@@ -59,6 +60,7 @@ impl EmulatedBackend {
             spoiled: None,
             altered: None,
             late_uploads: false,
+            integrated: false,
             devices: Devices::default(),
         })
     }
@@ -121,6 +123,12 @@ impl EmulatedBackend {
         self
     }
 
+    /// Devices without memory of their own: see [`EmulatedDriver::integrated`].
+    pub fn integrated(mut self) -> EmulatedBackend {
+        self.integrated = true;
+        self
+    }
+
     fn reach(&self) -> Reach {
         let all = (1_u64 << self.count) - 1;
         std::array::from_fn(|index| all & !(1 << index))
@@ -167,6 +175,7 @@ impl GpuBackend for EmulatedBackend {
         let driver = EmulatedDriver::new(device.id, self.compiler.clone(), self.warp_lanes);
         let driver = if self.warp_groups { driver.with_warp_groups() } else { driver };
         let driver = if self.late_uploads { driver.with_late_uploads() } else { driver };
+        let driver = if self.integrated { driver.integrated() } else { driver };
         let driver = if self.convolutions { driver.with_convolutions() } else { driver };
         let driver = match self.spoiled {
             Some((kernel, byte)) => driver.with_spoiled(kernel, byte),

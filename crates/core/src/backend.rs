@@ -31,6 +31,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::buffer::HostBufferMut;
 use crate::device::{Api, DeviceId, DeviceInfo, MemoryUse};
 use crate::error::{Error, Result};
 use crate::op::{Describe, Domain, Op};
@@ -111,6 +112,17 @@ pub trait Engine {
     /// [`Backend::warmth`] answers [`Warmth::Warm`]. Called between batches. An engine without
     /// kernels to compile does nothing. A failure shows when the op runs.
     fn warm_up(&mut self, _op: &Op) {}
+
+    /// Host memory that the device's transfers reach directly: pinned memory. An engine without
+    /// pinned memory returns ordinary memory. The contents may be those of an earlier user, which
+    /// the runtime overwrites. Called between batches.
+    fn pinned(&mut self, len_bytes: usize) -> Result<HostBufferMut> {
+        HostBufferMut::zeroed(len_bytes)
+    }
+
+    /// Frees memory that the pools cache, until at most `keep_bytes` are cached in each. Called
+    /// between batches.
+    fn trim(&mut self, _keep_bytes: usize) {}
 }
 
 /// Options for opening a device.
@@ -119,10 +131,34 @@ pub struct OpenOptions {
     /// Number of threads that an engine on the CPU may use, including the worker's own. `None`: all
     /// CPUs that the worker thread may run on.
     pub threads: Option<usize>,
-    /// The most bytes that the engine's pools may cache for reuse. `None`: the engine decides.
-    pub pool_bytes_max: Option<usize>,
+    /// The sizes of the engine's memory pools.
+    pub memory: MemoryLimits,
     /// The implementation of keys, hashes and signatures.
     pub crypto_provider: CryptoProvider,
+}
+
+/// The sizes of one engine's memory pools. `None`: the engine decides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryLimits {
+    /// The most bytes of device memory that the pools take, lent and cached. Beyond that, an op
+    /// fails with [`Error::OutOfMemory`]. `None`: as much as the device has.
+    pub device_bytes_max: Option<usize>,
+    /// The most bytes of device memory that the pools cache for reuse.
+    pub pool_bytes_max: Option<usize>,
+    /// The most bytes of host memory for transfers (pinned, or staging memory) that are cached for
+    /// reuse.
+    pub pinned_bytes_max: Option<usize>,
+}
+
+impl MemoryLimits {
+    /// These limits, with those of `other` where these have none.
+    pub fn or(self, other: MemoryLimits) -> MemoryLimits {
+        MemoryLimits {
+            device_bytes_max: self.device_bytes_max.or(other.device_bytes_max),
+            pool_bytes_max: self.pool_bytes_max.or(other.pool_bytes_max),
+            pinned_bytes_max: self.pinned_bytes_max.or(other.pinned_bytes_max),
+        }
+    }
 }
 
 /// The implementation that runs the ops of the crypto domain, except compression. `docs/crypto.md`

@@ -15,14 +15,16 @@ use std::fmt;
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
+use std::sync::{Arc, Weak};
 
 use crate::device_id::{DeviceId, Location};
 use crate::dtype::Element;
 use crate::error::{Error, Result};
 use crate::lease::Lease;
 use crate::locked::LockedPages;
+use crate::read_back::{HostCopies, ReadBack};
+use crate::tensor::Tensor;
 
 /// The alignment of every host buffer that Panoply allocates: a cache line, and the widest vector
 /// register.
@@ -365,27 +367,45 @@ pub struct DeviceAllocation {
 /// A handle to bytes in a device's memory. Dropping the last handle returns the allocation to its
 /// owner.
 #[derive(Clone)]
-pub struct DeviceBuffer(Arc<Lease<DeviceAllocation>>);
+pub struct DeviceBuffer(Arc<SharedAllocation>);
+
+/// An allocation, and the parts of it that were read by the host.
+struct SharedAllocation {
+    allocation: Lease<DeviceAllocation>,
+    copies: HostCopies,
+}
 
 impl DeviceBuffer {
     /// Makes a handle to an allocation that its owner has lent.
     pub fn new(allocation: Lease<DeviceAllocation>) -> DeviceBuffer {
-        DeviceBuffer(Arc::new(allocation))
+        DeviceBuffer(Arc::new(SharedAllocation { allocation, copies: HostCopies::default() }))
     }
 
     /// The device that owns the bytes.
     pub fn device(&self) -> DeviceId {
-        self.0.device
+        self.0.allocation.device
     }
 
     /// The owner's id of the allocation.
     pub fn token(&self) -> u64 {
-        self.0.token
+        self.0.allocation.token
     }
 
     /// Size of the allocation.
     pub fn len_bytes(&self) -> usize {
-        self.0.len_bytes
+        self.0.allocation.len_bytes
+    }
+
+    /// Names the runtime that copies the bytes to the host for callers that read them. Later calls
+    /// change nothing. See [`crate::read_back`].
+    pub fn attach(&self, reader: impl FnOnce() -> Weak<dyn ReadBack>) {
+        self.0.copies.attach(reader);
+    }
+
+    /// The bytes of a view's elements on the host, from the first in memory to the last. Waits for
+    /// the device if they were not read before.
+    pub(crate) fn read(&self, view: &Tensor) -> Result<&[u8]> {
+        self.0.copies.read(self, view)
     }
 }
 

@@ -94,11 +94,13 @@ impl Bytes {
         Ok(Bytes { buffer: self.buffer.clone(), range })
     }
 
-    /// The bytes as a slice. Fails if they are on a device.
+    /// The bytes as a slice. Bytes on a device are copied to the host at the first read, as by
+    /// [`Tensor::as_slice`].
     pub fn as_slice(&self) -> Result<&[u8]> {
         match &self.buffer {
             Buffer::Host(host) => Ok(&host.bytes()[self.range.clone()]),
-            Buffer::Device(device) => Err(Error::NotOnHost { device: device.device() }),
+            Buffer::Device(_) if self.is_empty() => Ok(&[]),
+            Buffer::Device(device) => device.read(&self.to_tensor()?),
         }
     }
 

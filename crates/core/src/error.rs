@@ -145,8 +145,9 @@ pub enum Error {
         /// The tensor's strides, in elements.
         strides: Vec<isize>,
     },
-    /// The data is in a device's memory; bring it to the host first.
-    #[error("the data lives on {device}; run `Transfer::to_host` on it to read it here")]
+    /// The data is in a device's memory, and cannot be fetched here: the caller is a thread of the
+    /// runtime, which must not wait for a device, or no runtime has handed the data out.
+    #[error("the data lives on {device} and cannot be fetched here; run `Transfer::to_host` on it before")]
     NotOnHost {
         /// The device that holds the data.
         device: DeviceId,

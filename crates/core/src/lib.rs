@@ -5,6 +5,7 @@
 //! format. Modules in reading order:
 //!
 //! * [`dtype`], [`shape`], [`lease`], [`buffer`], [`pool`], [`tensor`], [`bytes`]: data;
+//! * [`read_back`]: copies on the host of what is read from a device's memory;
 //! * [`object`], [`part`], [`sink`]: state on a device, and the inputs and outputs of ops;
 //! * [`expr`]: the elementwise expression of the op `Map`;
 //! * [`op`]: the ops, in domains;
@@ -41,6 +42,7 @@ pub mod outcome;
 pub mod part;
 pub mod pool;
 pub mod process;
+pub mod read_back;
 pub mod shape;
 pub mod sink;
 mod sync;
@@ -49,8 +51,8 @@ pub mod threads;
 pub mod vendor;
 
 pub use backend::{
-    Absence, Backend, CryptoProvider, Engine, FinishedOp, FirstGuess, Health, Item, MemoryStats, OpenOptions, Support,
-    Warmth,
+    Absence, Backend, CryptoProvider, Engine, FinishedOp, FirstGuess, Health, Item, MemoryLimits, MemoryStats,
+    OpenOptions, Support, Warmth,
 };
 pub use buffer::{Buffer, DeviceBuffer, HostBuffer, HostBufferMut};
 pub use bytes::Bytes;
@@ -61,6 +63,7 @@ pub use object::{Object, ObjectTable};
 pub use op::{AnswerTypes, BatchKey, CostClass, Describe, Domain, Op, Operation};
 pub use outcome::{Alternative, Cut, Fallback, Outcome, Prediction, Report, Verdict, Verification};
 pub use part::{Part, PartMut, PartRef, Parts, Value};
+pub use read_back::ReadBack;
 pub use shape::{RANK_MAX, Shape, Strides};
 pub use tensor::{Location, Tensor};
 pub use threads::{OneThread, Threads};

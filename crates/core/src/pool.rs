@@ -35,6 +35,11 @@ pub trait BlockSource {
     fn wipe(_block: &mut Self::Block) -> bool {
         false
     }
+
+    /// The name of the memory in [`Error::OutOfMemory`].
+    fn place(&self) -> String {
+        "a pool".to_owned()
+    }
 }
 
 /// A block together with its size class. A block that held a secret is wiped when it is dropped.
@@ -77,6 +82,8 @@ pub struct Pool<S: BlockSource> {
     home: Home<PooledBlock<S::Block>>,
     free: Vec<Vec<S::Block>>,
     cached_bytes_max: usize,
+    /// The most bytes in blocks, lent and cached.
+    bytes_max: u64,
     stats: MemoryStats,
 }
 
@@ -84,7 +91,13 @@ impl<S: BlockSource> Pool<S> {
     /// A pool that caches at most `cached_bytes_max` bytes for reuse.
     pub fn new(source: S, cached_bytes_max: usize) -> Pool<S> {
         let free = std::iter::repeat_with(Vec::new).take(CLASS_COUNT).collect();
-        Pool { source, home: Home::new(), free, cached_bytes_max, stats: MemoryStats::default() }
+        Pool { source, home: Home::new(), free, cached_bytes_max, bytes_max: u64::MAX, stats: MemoryStats::default() }
+    }
+
+    /// Sets the most bytes in blocks, lent and cached. A request beyond that is out of memory.
+    pub fn with_bytes_max(mut self, bytes_max: Option<u64>) -> Pool<S> {
+        self.bytes_max = bytes_max.unwrap_or(u64::MAX);
+        self
     }
 
     /// Lends a block of at least `bytes`. Its contents are those of the last user. If the source is
@@ -93,7 +106,7 @@ impl<S: BlockSource> Pool<S> {
         self.collect();
         let class = class_of(bytes);
         let class_bytes = class_bytes(class).ok_or_else(|| Error::OutOfMemory {
-            place: "a pool".to_owned(),
+            place: self.source.place(),
             asked: bytes as u64,
             free: 0,
             largest: 0,
@@ -135,6 +148,20 @@ impl<S: BlockSource> Pool<S> {
     }
 
     fn allocate(&mut self, bytes: usize) -> Result<S::Block> {
+        let left = self.bytes_max.saturating_sub(self.stats.lent_bytes);
+        if bytes as u64 > left {
+            return Err(Error::OutOfMemory {
+                place: self.source.place(),
+                asked: bytes as u64,
+                free: left,
+                largest: left,
+            });
+        }
+        let room = left - bytes as u64;
+        if self.stats.cached_bytes > room {
+            // Cached blocks of other classes make room.
+            self.trim(room as usize);
+        }
         match self.source.allocate(bytes) {
             Err(Error::OutOfMemory { .. }) if self.stats.cached_bytes > 0 => {
                 self.trim(0);
@@ -146,7 +173,7 @@ impl<S: BlockSource> Pool<S> {
 
     /// Takes back returned blocks. A block beyond the limit of the cache is freed at once.
     fn collect(&mut self) {
-        let Pool { source, home, free, stats, cached_bytes_max } = self;
+        let Pool { source, home, free, stats, cached_bytes_max, .. } = self;
         home.take_back(|returned| {
             let (block, class, clean) = returned.into_parts();
             let bytes = class_bytes(class).unwrap_or(0) as u64;
@@ -267,6 +294,23 @@ mod tests {
         assert_eq!(wiped.load(Ordering::Relaxed), 1, "one that came back and was not collected");
         drop((after, plain));
         assert_eq!(wiped.load(Ordering::Relaxed), 2, "one that came back too late");
+    }
+
+    #[test]
+    fn lent_and_cached_blocks_stay_within_the_limit() {
+        let mut pool = Pool::new(LimitedSource { left: usize::MAX }, usize::MAX).with_bytes_max(Some(64 << 10));
+        let first = pool.lend(32 << 10).unwrap();
+        drop(pool.lend(16 << 10).unwrap());
+        assert_eq!((pool.stats().lent_bytes, pool.stats().cached_bytes), (32 << 10, 16 << 10));
+        let second = pool.lend(32 << 10).unwrap();
+        assert_eq!(pool.stats().cached_bytes, 0, "the cached block made room");
+        let refused = pool.lend(4096).map(drop);
+        assert!(matches!(refused, Err(Error::OutOfMemory { asked: 4096, free: 0, largest: 0, .. })), "{refused:?}");
+        drop(first);
+        let refused = pool.lend(40 << 10).map(drop);
+        assert!(matches!(refused, Err(Error::OutOfMemory { asked: 40_960, free: 32_768, .. })), "{refused:?}");
+        drop((pool.lend(32 << 10).unwrap(), second));
+        assert!(pool.stats().peak_bytes <= 64 << 10);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Tensors: an element type, a shape, strides and a buffer.
 
 use std::fmt;
+use std::ops::Range;
 
 use crate::buffer::{Buffer, DeviceBuffer, HostBuffer, HostBufferMut, out_of_memory};
 pub use crate::device_id::Location;
@@ -152,76 +153,149 @@ impl Tensor {
             })
     }
 
-    /// The elements as a slice. Fails if they are not contiguous or not on the host.
+    /// The elements as a slice. Fails if they are not contiguous.
+    ///
+    /// The first read of a tensor on a device waits until the runtime has copied the elements to
+    /// the host, for a bounded time. The copy is kept with the tensor's memory, so that later reads
+    /// are free; the tensor itself stays where it is. Async code, which must not block, runs
+    /// `Transfer::to_host` instead, or its op with `RunOptions::to_host`.
     pub fn as_slice<T: Element>(&self) -> Result<&[T]> {
-        let all = self.host_elements::<T>()?;
-        if !self.is_contiguous() {
-            let (shape, strides) = (self.shape.to_vec(), self.strides.to_vec());
-            return Err(Error::NotContiguous { shape, strides });
-        }
-        if self.elements() == 0 { Ok(&[]) } else { Ok(&all[self.offset..self.offset + self.elements()]) }
+        self.expect_dtype::<T>()?;
+        self.cast(self.as_bytes()?)
     }
 
-    /// Copies the elements in row-major order. The tensor must be on the host.
+    /// The elements for writing. Fails if they are not contiguous, not on the host, or shared with
+    /// another tensor or an op in flight.
+    pub fn as_mut_slice<T: Element>(&mut self) -> Result<&mut [T]> {
+        self.expect_dtype::<T>()?;
+        self.expect_contiguous()?;
+        let (range, location) = (self.contiguous_range(), self.location());
+        let Buffer::Host(host) = &mut self.buffer else {
+            return Err(Error::invalid("tensor to write", "one in the host's memory", location));
+        };
+        let shared = || Error::invalid("tensor to write", "memory that nothing else holds", "shared or lent memory");
+        let bytes = &mut host.get_mut().ok_or_else(shared)?[range];
+        bytemuck::try_cast_slice_mut(bytes)
+            .map_err(|error| Error::invalid("host memory", format!("alignment for {}", self.dtype), error))
+    }
+
+    /// Copies the elements in row-major order. Elements on a device are fetched first, as by
+    /// [`Tensor::as_slice`].
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
-        let all = self.host_elements::<T>()?;
+        self.expect_dtype::<T>()?;
         let mut values = Vec::new();
         values.try_reserve_exact(self.elements()).map_err(|_| out_of_memory(self.len_bytes()))?;
         if self.is_contiguous() {
             values.extend_from_slice(self.as_slice()?);
         } else {
-            values.extend(self.indices().map(|index| all[index]));
+            let (bytes, start) = self.readable_bytes()?;
+            let (all, first) = (self.cast::<T>(bytes)?, start / size_of::<T>());
+            values.extend(self.indices().map(|index| all[index - first]));
         }
         Ok(values)
     }
 
     /// The same elements without gaps. A contiguous tensor is returned as is; any other tensor is
-    /// copied. The copy of a secret tensor is secret. The tensor must be on the host.
+    /// copied to the host's memory, from a device as by [`Tensor::as_slice`]. The copy of a secret
+    /// tensor is secret.
     pub fn contiguous(&self) -> Result<Tensor> {
         if self.is_contiguous() {
             return Ok(self.clone());
         }
         let size = self.dtype.size_bytes();
-        let source = self.host_bytes()?;
+        let (source, start) = self.readable_bytes()?;
         let make = if self.buffer.is_secret() { HostBufferMut::secret } else { HostBufferMut::zeroed };
         let mut target = make(self.len_bytes())?;
         for (index, element) in self.indices().zip(target.bytes_mut().chunks_exact_mut(size)) {
-            element.copy_from_slice(&source[index * size..][..size]);
+            element.copy_from_slice(&source[index * size - start..][..size]);
         }
         Tensor::from_host(self.dtype, self.shape, target.freeze())
     }
 
-    /// The elements as bytes. Fails if they are not contiguous or not on the host.
+    /// The elements as bytes. Fails if they are not contiguous. Elements on a device are fetched
+    /// first, as by [`Tensor::as_slice`].
     pub fn as_bytes(&self) -> Result<&[u8]> {
-        if !self.is_contiguous() {
-            let (shape, strides) = (self.shape.to_vec(), self.strides.to_vec());
-            return Err(Error::NotContiguous { shape, strides });
+        self.expect_contiguous()?;
+        match &self.buffer {
+            Buffer::Host(host) => Ok(&host.bytes()[self.contiguous_range()]),
+            Buffer::Device(_) if self.elements() == 0 => Ok(&[]),
+            Buffer::Device(device) => device.read(self),
         }
-        let start = if self.elements() == 0 { 0 } else { self.offset * self.dtype.size_bytes() };
-        Ok(&self.host_bytes()?[start..start + self.len_bytes()])
     }
 
     /// The whole host buffer of this view, as elements. Views index it with `offset` and `strides`.
+    /// Fails, and never waits, if the tensor is on a device.
     pub fn host_elements<T: Element>(&self) -> Result<&[T]> {
-        if T::DTYPE != self.dtype {
-            return Err(Error::DTypeMismatch {
-                what: "element type of the slice",
-                expected: self.dtype,
-                got: T::DTYPE,
-            });
-        }
-        let bytes = self.host_bytes()?;
-        let whole = bytes.len() - bytes.len() % size_of::<T>();
-        bytemuck::try_cast_slice(&bytes[..whole])
-            .map_err(|error| Error::invalid("host memory", format!("alignment for {}", self.dtype), error))
+        self.expect_dtype::<T>()?;
+        self.cast(self.host_bytes()?)
     }
 
-    /// The whole host buffer of this view, as bytes.
+    /// The whole host buffer of this view, as bytes. Fails, and never waits, if the tensor is on a
+    /// device.
     pub fn host_bytes(&self) -> Result<&[u8]> {
         match &self.buffer {
             Buffer::Host(host) => Ok(host.bytes()),
             Buffer::Device(device) => Err(Error::NotOnHost { device: device.device() }),
         }
+    }
+
+    /// Bytes that contain all elements, and the offset of the first of these bytes in the buffer,
+    /// which is a multiple of the element's size. Elements on a device are fetched.
+    fn readable_bytes(&self) -> Result<(&[u8], usize)> {
+        match &self.buffer {
+            Buffer::Host(host) => Ok((host.bytes(), 0)),
+            Buffer::Device(device) => Ok((device.read(self)?, self.span_bytes().start)),
+        }
+    }
+
+    /// The range of the buffer that contains the elements of a contiguous tensor.
+    fn contiguous_range(&self) -> Range<usize> {
+        let start = if self.elements() == 0 { 0 } else { self.offset * self.dtype.size_bytes() };
+        start..start + self.len_bytes()
+    }
+
+    /// The bytes of the buffer from the first element in memory to the last. There must be elements.
+    pub(crate) fn span_bytes(&self) -> Range<usize> {
+        let (low, high) = match self.strides.reach(&self.shape) {
+            Reach::Between(low, high) => (low, high),
+            // The constructors refuse such strides.
+            Reach::Nothing | Reach::Overflow => (0, 0),
+        };
+        let place = |step: isize| self.offset.saturating_add_signed(step) * self.dtype.size_bytes();
+        place(low)..place(high) + self.dtype.size_bytes()
+    }
+
+    /// The elements of the buffer from the first of this tensor to the last, without the order and
+    /// the gaps of this tensor.
+    pub(crate) fn span(&self) -> Result<Tensor> {
+        let (span, size) = (self.span_bytes(), self.dtype.size_bytes());
+        let shape = Shape::new([span.len() / size])?;
+        Tensor::from_parts(self.dtype, shape, shape.contiguous_strides(), span.start / size, self.buffer.clone())
+    }
+
+    fn expect_dtype<T: Element>(&self) -> Result<()> {
+        if T::DTYPE == self.dtype {
+            return Ok(());
+        }
+        Err(Error::DTypeMismatch { what: "element type of the slice", expected: self.dtype, got: T::DTYPE })
+    }
+
+    fn expect_contiguous(&self) -> Result<()> {
+        if self.is_contiguous() {
+            return Ok(());
+        }
+        Err(Error::NotContiguous { shape: self.shape.to_vec(), strides: self.strides.to_vec() })
+    }
+
+    /// Bytes of this tensor's buffer as elements. Bytes after the last whole element are left out.
+    fn cast<'a, T: Element>(&self, bytes: &'a [u8]) -> Result<&'a [T]> {
+        if bytes.is_empty() {
+            // They may begin anywhere.
+            return Ok(&[]);
+        }
+        let whole = bytes.len() - bytes.len() % size_of::<T>();
+        bytemuck::try_cast_slice(&bytes[..whole])
+            .map_err(|error| Error::invalid("host memory", format!("alignment for {}", self.dtype), error))
     }
 
     /// The index in the buffer of each element, in row-major order.

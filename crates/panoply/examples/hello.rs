@@ -14,9 +14,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let a = Tensor::from_vec(vec![1.0_f32, 2.0, 3.0, 4.0, 5.0, 6.0], [2, 3])?;
     let b = Tensor::from_vec(vec![1.0_f32, 0.0, 0.0, 1.0, 1.0, 1.0], [3, 2])?;
-    // Without `to_host`, a GPU's answer stays in the GPU's memory.
-    let options = RunOptions::default().to_host();
-    let Outcome { output, report } = runtime.run_with(MatMul::new(&a, &b), options).with_report().wait()?;
+    // A GPU's answer stays in the GPU's memory until it is read.
+    let Outcome { output, report } = runtime.run(MatMul::new(&a, &b)).with_report().wait()?;
     println!("{:?}", output.as_slice::<f32>()?);
     println!("ran on {} in {:?}, after {:?} in the queue", report.device, report.ran, report.queued);
 

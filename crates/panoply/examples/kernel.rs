@@ -50,7 +50,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let runtime = Runtime::new()?;
     let expected = call.compute()?;
     for device in runtime.devices() {
-        let options = RunOptions::require(device.id).to_host();
+        let options = RunOptions::require(device.id);
         match runtime.run_with(call.clone(), options).with_report().wait() {
             Ok(Outcome { output, report }) => {
                 let same = output[0].as_slice::<f32>()? == expected[0].as_slice::<f32>()?;

@@ -34,9 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (own, filtering) = (Arc::clone(&runtime), Arc::clone(&runtime));
     let (found, report) = Pipeline::builder()
         .try_source(pieces.into_iter().map(|piece| Tensor::from_slice(&piece, [piece.len()])))
-        .map_mut("filter", move |piece: Tensor| {
-            filtering.run_with(StreamFilter::new(&stream, &piece), RunOptions::default().to_host()).wait()
-        })
+        .map_mut("filter", move |piece: Tensor| filtering.run(StreamFilter::new(&stream, &piece)).wait())
         .map_mut("receive", move |piece| receiver.next(&mut &*own, piece?.as_slice::<Complex64>()?))
         .collect()
         .run()?;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use panoply_core::{Absence, Api, Backend, CryptoProvider, DeviceId, OpenOptions};
+use panoply_core::{Absence, Api, Backend, CryptoProvider, DeviceId, MemoryLimits, OpenOptions};
 use panoply_placement::{DevicePlan, PlacementOptions};
 use panoply_runtime::{Batching, BuildError, Exploration, FallbackPolicy, HealthRules, Pools, Verify, WorkerLimits};
 
@@ -134,6 +134,13 @@ impl Builder {
         // A strict provider is never relaxed.
         let crypto_provider = provider::stricter(self.open.crypto_provider, open.crypto_provider);
         self.open = OpenOptions { crypto_provider, ..open };
+        self
+    }
+
+    /// Sets the sizes of one device's memory pools. Limits that are `None` are those of
+    /// [`Builder::open_options`].
+    pub fn memory_of(mut self, device: DeviceId, limits: MemoryLimits) -> Builder {
+        self.inner = self.inner.memory_of(device, limits);
         self
     }
 

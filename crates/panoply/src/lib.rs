@@ -10,10 +10,9 @@
 //! let runtime = Runtime::new()?;
 //! let matrix = Tensor::from_vec(vec![1.0_f32, 2.0, 3.0, 4.0, 5.0, 6.0], [2, 3])?;
 //!
-//! // `run_with` gives a future that needs no particular executor; `wait` blocks instead. Without
-//! // `to_host`, a GPU's answer stays in the GPU's memory.
-//! let options = RunOptions::default().to_host();
-//! let transposed = runtime.run_with(Transpose::new(&matrix), options).wait()?;
+//! // `run` gives a future that needs no particular executor; `wait` blocks instead. A GPU's answer
+//! // stays in the GPU's memory until it is read.
+//! let transposed = runtime.run(Transpose::new(&matrix)).wait()?;
 //! assert_eq!(transposed.as_slice::<f32>()?, [1.0, 4.0, 2.0, 5.0, 3.0, 6.0]);
 //!
 //! // Every op comes with a receipt, for those who ask for it.
@@ -99,9 +98,9 @@ pub use settings::{Settings, SettingsError};
 
 pub use panoply_core::{
     Absence, Alternative, AnswerTypes, Api, Bytes, Capabilities, Complex64, CryptoProvider, DType, Describe, DeviceId,
-    DeviceInfo, DeviceKind, Domain, Element, Error, ErrorKind, Fallback, Location, MemoryUse, Object, OpenOptions,
-    Operation, Outcome, Part, PartMut, PartRef, PciAddress, Prediction, Report, Result, Shape, Strides, Tensor,
-    Verdict, Verification, bf16, buffer, expr, f16, for_each_domain, op, sink,
+    DeviceInfo, DeviceKind, Domain, Element, Error, ErrorKind, Fallback, Location, MemoryLimits, MemoryUse, Object,
+    OpenOptions, Operation, Outcome, Part, PartMut, PartRef, PciAddress, Prediction, Report, Result, Shape, Strides,
+    Tensor, Verdict, Verification, bf16, buffer, expr, f16, for_each_domain, op, sink,
 };
 pub use panoply_placement as placement;
 pub use panoply_placement::PlacementOptions;

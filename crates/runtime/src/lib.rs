@@ -7,6 +7,7 @@
 //! * [`pending`]: the futures that the runtime returns. They need no executor; `.wait()` blocks.
 //! * `pending_many`: the future of a list of ops. [`task`]: work of several steps that runs like
 //!   one op.
+//! * `read_back`: reads a device's memory for callers that ask for the elements of a tensor.
 //! * [`options`]: a caller's wishes for one op. `claims`: devices that one caller has for itself.
 //! * [`router`]: picks the lane for an op.
 //! * [`device_worker`]: one thread and one engine per device, and how every op gets exactly one
@@ -37,7 +38,7 @@
 //! ```text
 //! accelerated
 //! runtime         stepped
-//! verifier, pending_many, task
+//! verifier, read_back, pending_many, task
 //! relay, pending, telemetry
 //! router          device_worker
 //! lane
@@ -67,6 +68,7 @@ pub mod partition;
 pub mod pending;
 mod pending_many;
 pub mod pool;
+mod read_back;
 mod relay;
 pub mod router;
 pub mod runtime;

@@ -148,6 +148,15 @@ impl<T> Pending<T> {
         self.inner.wait().map(|outcome| outcome.output)
     }
 
+    /// Blocks until the output is available, but not after `limit`.
+    pub(crate) fn wait_until(mut self, limit: Instant) -> Result<T> {
+        let answer = match &mut self.inner.state {
+            State::Refused(error) => Err(error.take().unwrap_or(Error::Cancelled)),
+            State::Sent(sent) => sent.wait_until(Some(limit)),
+        };
+        typed(answer, self.inner.convert).map(|outcome| outcome.output)
+    }
+
     /// The same op, returning its report together with its output.
     pub fn with_report(self) -> PendingOutcome<T> {
         self.inner
@@ -203,10 +212,13 @@ impl SentOp {
     }
 
     fn wait(&mut self) -> OpAnswer {
+        self.wait_until(self.deadline.as_ref().map(|deadline| deadline.at))
+    }
+
+    fn wait_until(&mut self, limit: Option<Instant>) -> OpAnswer {
         if let Some(error) = self.lost_in_fork() {
             return Err(error);
         }
-        let limit = self.deadline.as_ref().map(|deadline| deadline.at);
         let waiting = BlockedCaller::begin();
         if !self.receiver.spin(FIRST_SPIN_US_MAX.min(self.spin_us_max)) {
             self.spin_among(waiting.callers(), limit);

@@ -56,6 +56,11 @@ impl Owner {
     }
 }
 
+/// Whether the calling thread belongs to some runtime. Such a thread must not wait for a device.
+pub(crate) fn is_runtimes() -> bool {
+    OWNER.try_with(Cell::get).is_ok_and(|owner| owner != 0)
+}
+
 /// A thread that was started.
 pub struct Thread {
     id: ThreadId,
@@ -127,8 +132,9 @@ mod tests {
     #[test]
     fn a_thread_knows_its_runtime_and_nobody_waits_for_ever() {
         let (mine, other) = (Owner::new(), Owner::new());
-        assert!(!mine.is_here());
-        let quick = mine.spawn("quick".to_owned(), move || assert!(mine.is_here() && !other.is_here())).unwrap();
+        assert!(!mine.is_here() && !is_runtimes());
+        let quick = move || assert!(mine.is_here() && !other.is_here() && is_runtimes());
+        let quick = mine.spawn("quick".to_owned(), quick).unwrap();
         assert!(quick.ends_within(Duration::from_secs(10)) && quick.panic().is_none());
         let slow = mine.spawn("slow".to_owned(), || std::thread::sleep(Duration::from_millis(200))).unwrap();
         assert!(!slow.ends_within(Duration::from_millis(5)));

@@ -209,7 +209,7 @@ fn outputs_stay_on_the_device_and_their_memory_comes_home() {
     let device = DeviceId { api: Api::SIMULATED, index: 0 };
     let turned = runtime.run(op()).wait().unwrap();
     assert_eq!(turned.location(), Location::Device(device));
-    assert!(matches!(turned.as_slice::<f32>(), Err(Error::NotOnHost { .. })));
+    assert!(matches!(turned.host_elements::<f32>(), Err(Error::NotOnHost { .. })));
     assert_eq!(control.counters().live_bytes, 24);
     let back = runtime.run(Transpose::new(&turned)).wait().unwrap();
     assert!(matches!(runtime.run(op()).wait(), Err(Error::OutOfMemory { asked: 24, free: 16, .. })));

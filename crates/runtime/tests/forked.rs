@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use panoply_conformance::virtual_device::{Script, VirtualBackend};
 use panoply_core::op::compute::Transpose;
-use panoply_core::{Error, Tensor};
+use panoply_core::{Api, DType, DeviceId, Error, Tensor};
 use panoply_cpu::CpuBackend;
 use panoply_runtime::worker::BoxError;
 use panoply_runtime::{Envelope, PoolOptions, RunOptions, Runtime, Worker, WorkerError, WorkerPool};
@@ -68,6 +68,20 @@ fn slow() -> Runtime {
     let script = Script::new().latency(Duration::from_millis(300));
     let backend = VirtualBackend::new(Arc::new(CpuBackend::new())).device(script);
     Runtime::builder().backend(Arc::new(backend)).build().unwrap()
+}
+
+#[test]
+fn a_tensor_on_a_device_is_read_in_a_fork_only_if_it_was_read_before() {
+    let backend = VirtualBackend::new(Arc::new(CpuBackend::new())).device(Script::new().resident());
+    let runtime = Runtime::builder().backend(Arc::new(backend)).build().unwrap();
+    let (read, unread) = (runtime.run(op()).wait().unwrap(), runtime.run(op()).wait().unwrap());
+    assert!(is_right(Ok(read.clone())));
+    let right = in_child(|| {
+        let pinned = runtime.pinned(DeviceId { api: Api::SIMULATED, index: 0 }, DType::F32, [4]).map(drop);
+        is_right(Ok(read.clone())) && forked(&unread.to_vec::<f32>().map(drop)) && forked(&pinned)
+    });
+    assert_eq!(right, Some(true));
+    assert!(is_right(Ok(unread)), "the parent still reads it");
 }
 
 #[test]

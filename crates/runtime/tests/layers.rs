@@ -16,7 +16,7 @@ const LAYERS: [&[&[&str]]; 12] = [
     &[&["lane"], &["worker", "pool"]],
     &[&["router"], &["device_worker"]],
     &[&["relay"], &["pending"], &["telemetry"]],
-    &[&["verifier"], &["pending_many"], &["task"]],
+    &[&["verifier"], &["read_back"], &["pending_many"], &["task"]],
     &[&["runtime"], &["stepped"]],
     &[&["accelerated"]],
     &[&["simulation"]],

@@ -215,6 +215,7 @@ impl Backend for VirtualBackend {
         let options = OpenOptions { threads: Some(1), ..options.clone() };
         let answers = self.answers.open(model, &options)?;
         control.counts.opened.fetch_add(1, Ordering::Relaxed);
-        Ok(Box::new(VirtualEngine::new(device.clone(), answers, Arc::clone(control), Arc::clone(&self.clock))))
+        let (control, clock) = (Arc::clone(control), Arc::clone(&self.clock));
+        Ok(Box::new(VirtualEngine::new(device.clone(), answers, control, clock, options.memory)))
     }
 }

@@ -8,7 +8,7 @@ use panoply_core::clock::Clock;
 use panoply_core::op::compute::{ComputeOp, Transfer};
 use panoply_core::{
     BatchKey, Bytes, Describe, DeviceInfo, Engine, Error, FinishedOp, Health, HostBufferMut, Item, Location,
-    MemoryStats, MemoryUse, Op, PartMut, Result, Tensor, Value,
+    MemoryLimits, MemoryStats, MemoryUse, Op, PartMut, Result, Tensor, Value,
 };
 
 use crate::backend::VirtualControl;
@@ -40,8 +40,9 @@ impl VirtualEngine {
         answers: Box<dyn Engine>,
         control: Arc<VirtualControl>,
         clock: Arc<dyn Clock>,
+        limits: MemoryLimits,
     ) -> VirtualEngine {
-        let memory = VirtualMemory::new(info.id, Arc::clone(&control));
+        let memory = VirtualMemory::new(info.id, Arc::clone(&control), limits.device_bytes_max);
         let under_way = VecDeque::new();
         VirtualEngine { info, answers, control, clock, memory, under_way, free_at: None, lost: false }
     }

@@ -18,11 +18,15 @@ pub(super) struct VirtualMemory {
     home: Home<DeviceAllocation>,
     blocks: HashMap<u64, HostBuffer>,
     live_bytes: u64,
+    /// Size of the memory, as far as the script or the caller limits it.
+    total_bytes: u64,
 }
 
 impl VirtualMemory {
-    pub(super) fn new(device: DeviceId, control: Arc<VirtualControl>) -> VirtualMemory {
-        VirtualMemory { device, control, home: Home::new(), blocks: HashMap::new(), live_bytes: 0 }
+    pub(super) fn new(device: DeviceId, control: Arc<VirtualControl>, bytes_max: Option<usize>) -> VirtualMemory {
+        let scripted = control.script.memory_bytes.unwrap_or(u64::MAX);
+        let total_bytes = bytes_max.map_or(scripted, |bytes_max| scripted.min(bytes_max as u64));
+        VirtualMemory { device, control, home: Home::new(), blocks: HashMap::new(), live_bytes: 0, total_bytes }
     }
 
     /// Frees what was returned.
@@ -43,8 +47,7 @@ impl VirtualMemory {
     pub(super) fn store(&mut self, tensor: &Tensor) -> Result<Tensor> {
         self.collect();
         let bytes = tensor.len_bytes();
-        let total = self.control.script.memory_bytes.unwrap_or(u64::MAX);
-        let free = total.saturating_sub(self.live_bytes);
+        let free = self.total_bytes.saturating_sub(self.live_bytes);
         if bytes as u64 > free {
             let (place, asked) = (self.device.to_string(), bytes as u64);
             return Err(Error::OutOfMemory { place, asked, free, largest: free });

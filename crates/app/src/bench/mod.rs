@@ -95,6 +95,13 @@ fn measure_cases(options: &BenchOptions, screen: &mut Screen) -> Result<(), Fail
         progress.inc(1);
     }
     progress.finish_and_clear();
+    if options.format == Format::Table {
+        for device in &devices {
+            for gain in cases::gains(|case| rows.iter().find_map(|row| row.time_of(case, device.id))) {
+                screen.line(format!("{}: {gain}", device.id))?;
+            }
+        }
+    }
     if let Some(chart) = chart {
         chart.finish_with(plot::svg(&rows).as_bytes())?;
     }

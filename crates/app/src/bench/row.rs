@@ -59,6 +59,16 @@ impl CaseRow {
         CaseRow { case: case.name(), api: device.api.to_string(), device: device.to_string(), threads, result }
     }
 
+    /// The median time, if this is the row of this case on this device and it was measured.
+    pub fn time_of(&self, case: &str, device: DeviceId) -> Option<f64> {
+        match &self.result {
+            Measurement::Done(figures) if self.case == case && self.device == device.to_string() => {
+                Some(figures.wall_ms)
+            }
+            _ => None,
+        }
+    }
+
     /// Formats the line of the table.
     pub fn line(&self, case_width: usize) -> String {
         let (case, device) = (&self.case, &self.device);

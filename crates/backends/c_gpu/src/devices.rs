@@ -4,7 +4,7 @@
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use panoply_core::{Backend, DeviceId, DeviceInfo, Op, OpenOptions, Result, Warmth};
+use panoply_core::{Backend, DeviceId, DeviceInfo, MemoryLimits, Op, OpenOptions, Result, Warmth};
 use panoply_kernels::cache::Cache;
 use panoply_kernels::warm::GrowingSet;
 
@@ -83,11 +83,12 @@ impl Devices {
         reach: impl FnOnce() -> Reach,
     ) -> Result<GpuEngine> {
         let (_, total) = driver.memory_info()?;
-        let cached_bytes_max = options.pool_bytes_max.unwrap_or((total as f64 * POOL_SHARE) as usize);
+        let pool_bytes_max = Some((total as f64 * POOL_SHARE) as usize);
+        let limits = options.memory.or(MemoryLimits { pool_bytes_max, ..MemoryLimits::default() });
         let has_peers = self.reach.get_or_init(reach).iter().any(|others| *others != 0);
         let peers = has_peers.then(|| Arc::clone(&self.peers));
         let queue = self.queue(driver.compiler(), checker);
-        let context = Context::new(driver, device.id, queue, cached_bytes_max, peers);
+        let context = Context::new(driver, device.id, queue, &limits, peers);
         Ok(GpuEngine::new(device.clone(), context, Arc::clone(self.warm(device))))
     }
 

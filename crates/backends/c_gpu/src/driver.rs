@@ -297,14 +297,17 @@ pub trait Driver {
     }
 
     /// Lends host memory to kernels in place, on a device that shares memory with the host and if
-    /// that is worthwhile. `None` if the memory must be copied. The address is released by
-    /// [`Driver::free`].
+    /// that is worthwhile. `None` if the memory must be copied. [`Driver::take_back`] ends the
+    /// loan.
     ///
     /// # Safety
     /// The range must not change until then.
     unsafe fn lend(&self, _start: *const u8, _bytes: usize) -> Option<Address> {
         None
     }
+
+    /// Ends a loan of [`Driver::lend`]. No work in flight may read the memory.
+    fn take_back(&self, _address: Address) {}
 
     /// Copies from the host. Pinned memory must not change until the stream has passed this point;
     /// other memory has been read when this returns.

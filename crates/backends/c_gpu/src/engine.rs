@@ -477,6 +477,19 @@ impl Engine for GpuEngine {
         health
     }
 
+    fn pinned(&mut self, len_bytes: usize) -> Result<HostBufferMut> {
+        self.make_current();
+        match &self.lost {
+            Some(error) => Err(error.clone()),
+            None => self.context.pinned(len_bytes),
+        }
+    }
+
+    fn trim(&mut self, keep_bytes: usize) {
+        self.make_current();
+        self.context.trim(keep_bytes);
+    }
+
     fn warm_up(&mut self, op: &Op) {
         self.make_current();
         if self.lost.is_none() {

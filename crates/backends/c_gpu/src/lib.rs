@@ -10,7 +10,8 @@
 //!   finished ones. Three streams overlap upload, kernels and download.
 //! * `context` gives an op its resources: device memory, kernels, launches. `ops/` translates ops
 //!   to launches (`arguments`), one file per op, in folders by domain.
-//! * `memory` pools device memory; `staging` uploads ordinary host memory through pinned chunks.
+//! * `memory` pools device memory; `staging` uploads ordinary host memory through pinned chunks;
+//!   `host_reads` says which host memory kernels read in place.
 //! * `peers` lets engines read each other's memory, if the devices can.
 //! * `copies` copies views on the device, `layout` describes views, and `strides` reduces layouts
 //!   to as few axes as possible.
@@ -35,6 +36,7 @@ pub mod devices;
 pub mod driver;
 pub mod emulated;
 pub mod engine;
+pub mod host_reads;
 pub mod kept_plans;
 mod kernels;
 pub mod layout;

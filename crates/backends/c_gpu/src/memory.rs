@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use panoply_core::buffer::DeviceAllocation;
 use panoply_core::lease::{Home, Lease};
 use panoply_core::pool::{BlockSource, Pool, PooledBlock};
-use panoply_core::{DeviceBuffer, DeviceId, Error, MemoryStats, Result};
+use panoply_core::{DeviceBuffer, DeviceId, Error, MemoryLimits, MemoryStats, Result};
 
 use crate::driver::{Address, Driver, LANES_MAX};
 use crate::peers::Peer;
@@ -46,14 +46,16 @@ pub(crate) struct DeviceMemory {
 }
 
 impl DeviceMemory {
-    /// Memory whose pool keeps at most `cached_bytes_max` bytes for reuse.
+    /// Memory with a pool of this size.
     pub(crate) fn new(
         driver: Rc<dyn Driver>,
         device: DeviceId,
-        cached_bytes_max: usize,
+        limits: &MemoryLimits,
         peer: Option<Arc<Peer>>,
     ) -> DeviceMemory {
+        let cached_bytes_max = limits.pool_bytes_max.unwrap_or(usize::MAX);
         let pool = Pool::new(DeviceSource { driver, device }, cached_bytes_max);
+        let pool = pool.with_bytes_max(limits.device_bytes_max.map(|bytes| bytes as u64));
         DeviceMemory { device, pool, home: Home::new(), tensors: HashMap::new(), lane: 0, peer }
     }
 
@@ -104,6 +106,12 @@ impl DeviceMemory {
         self.pool.stats()
     }
 
+    /// Frees cached blocks until at most `keep_bytes` are cached.
+    pub(crate) fn trim(&mut self, keep_bytes: usize) {
+        self.collect();
+        self.pool.trim(keep_bytes);
+    }
+
     /// Reclaims the memory of tensors whose last handle is gone.
     fn collect(&mut self) {
         let DeviceMemory { home, tensors, peer, .. } = self;
@@ -144,5 +152,9 @@ impl BlockSource for DeviceSource {
 
     fn release(&mut self, block: DeviceBlock) {
         self.driver.free(block.0);
+    }
+
+    fn place(&self) -> String {
+        self.device.to_string()
     }
 }

@@ -25,7 +25,7 @@ const SPREAD_BYTES_MIN: usize = 8 << 20;
 const COPIERS_MAX: usize = 8;
 /// Up to this size the driver's own copy from ordinary memory is as fast as any.
 pub(crate) const SMALL_BYTES_MAX: usize = 256 << 10;
-/// Maximum bytes of pinned memory kept for reuse.
+/// Maximum bytes of pinned memory kept for reuse, unless the caller sets a limit.
 const PINNED_CACHE_BYTES: usize = 4 << 30;
 const PAGE_BYTES: usize = 4096;
 /// Minimum size of blocks that request huge pages, so that the device's copies touch fewer pages.
@@ -55,8 +55,10 @@ struct StagingSlot {
 }
 
 impl Staging {
-    pub(crate) fn new(driver: Rc<dyn Driver>) -> Staging {
-        let pool = Pool::new(PinnedSource { driver: Rc::clone(&driver) }, PINNED_CACHE_BYTES);
+    /// Memory whose pool keeps at most this many bytes for reuse.
+    pub(crate) fn new(driver: Rc<dyn Driver>, cached_bytes_max: Option<usize>) -> Staging {
+        let cached_bytes_max = cached_bytes_max.unwrap_or(PINNED_CACHE_BYTES);
+        let pool = Pool::new(PinnedSource { driver: Rc::clone(&driver) }, cached_bytes_max);
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Staging { driver, pool, ring: None, copiers: (cores / 2).clamp(1, COPIERS_MAX) }
     }
@@ -83,6 +85,11 @@ impl Staging {
         // SAFETY: the block holds at least `bytes` initialised bytes, is aligned to a page, and
         // belongs to the lease alone.
         Ok(unsafe { HostBufferMut::from_raw(start, bytes, Arc::new(lease)) })
+    }
+
+    /// Frees cached blocks until at most `keep_bytes` are cached.
+    pub(crate) fn trim(&mut self, keep_bytes: usize) {
+        self.pool.trim(keep_bytes);
     }
 
     /// Figures of the pinned pool.
@@ -244,5 +251,9 @@ impl BlockSource for PinnedSource {
 
     fn release(&mut self, block: Pages) {
         self.driver.unpin(block.start);
+    }
+
+    fn place(&self) -> String {
+        "the host's pinned memory".to_owned()
     }
 }

@@ -6,6 +6,7 @@ mod convolutions;
 mod faults;
 mod gelu;
 mod graphs;
+mod host_memory;
 mod kernel;
 mod layouts;
 mod overlap;

@@ -86,8 +86,7 @@ impl Backend for CpuBackend {
             return Err(Error::OutOfBounds { what: "threads of an engine", limit: THREADS_MAX, got: threads });
         }
         let team = Team::new(threads);
-        let context =
-            Context::new(team, Simd::detect(), HostMemory::new(options.pool_bytes_max), options.crypto_provider);
+        let context = Context::new(team, Simd::detect(), HostMemory::new(options.memory), options.crypto_provider);
         Ok(Box::new(CpuEngine::new(device.clone(), context, Sensors::find(&self.root, device))))
     }
 }

@@ -83,6 +83,11 @@ impl Engine for CpuEngine {
         sum
     }
 
+    fn trim(&mut self, keep_bytes: usize) {
+        self.context.memory.trim(keep_bytes);
+        self.members.for_each_context(|context| context.memory.trim(keep_bytes));
+    }
+
     fn health(&mut self) -> Health {
         self.context.collect();
         self.sensors.read()

@@ -129,7 +129,7 @@ impl Context {
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
-    use panoply_core::CryptoProvider;
+    use panoply_core::{CryptoProvider, MemoryLimits};
 
     use super::*;
     use crate::memory::HostMemory;
@@ -149,7 +149,7 @@ mod tests {
     impl OpState for String {}
 
     fn context() -> Context {
-        Context::new(Team::single(), Simd::detect(), HostMemory::new(None), CryptoProvider::Fastest)
+        Context::new(Team::single(), Simd::detect(), HostMemory::new(MemoryLimits::default()), CryptoProvider::Fastest)
     }
 
     fn numbers(context: &mut Context) -> Vec<u32> {

@@ -10,7 +10,9 @@ use std::time::Duration;
 use panoply_core::graph::Graph;
 use panoply_core::op::compute::{ArgSort, Attention, Conv2d, ConvOptions, Metric, Pool2d, Reduce, Search, Sort, TopK};
 use panoply_core::op::graph::RunGraph;
-use panoply_core::{Backend, DType, Engine, Error, Item, Op, OpenOptions, Operation, Result, Tensor, Value};
+use panoply_core::{
+    Backend, DType, Engine, Error, Item, MemoryLimits, Op, OpenOptions, Operation, Result, Tensor, Value,
+};
 use panoply_cpu::CpuBackend;
 
 /// The smallest request that counts as large: an op's data, not the lists that describe it.
@@ -169,7 +171,8 @@ fn images_after_a_graph_without_memory(engine: &mut dyn Engine) {
 fn an_op_without_memory_is_out_of_memory_at_each_of_its_allocations() {
     let backend = CpuBackend::new();
     let device = backend.discover().unwrap().remove(0);
-    let options = OpenOptions { threads: Some(2), pool_bytes_max: Some(0), ..Default::default() };
+    let memory = MemoryLimits { pool_bytes_max: Some(0), ..Default::default() };
+    let options = OpenOptions { threads: Some(2), memory, ..Default::default() };
     let mut engine = backend.open(&device, &options).unwrap();
     for (name, op) in ops() {
         let mut granted = 0;

@@ -17,6 +17,7 @@ use panoply_c_gpu::devices::cache_feature;
 use panoply_c_gpu::driver::{
     Address, CapturedGraph, Captures, ContextHandle, Driver, Event, Function, LANES_MAX, Launch, Properties, Stream,
 };
+use panoply_c_gpu::host_reads::HostReads;
 use panoply_c_gpu::library::{Convolutions, Products, Sensors, Transforms};
 use panoply_c_gpu::loading;
 use panoply_core::{Absence, Api, Capabilities, DeviceId, DeviceInfo, DeviceKind, Error, PciAddress, Result, vendor};
@@ -187,6 +188,7 @@ impl Drop for OwnedContext {
 pub(crate) struct CudaDriver {
     device: DeviceId,
     properties: Properties,
+    host_reads: HostReads,
     context: Arc<OwnedContext>,
     upload: sys::CUstream,
     /// The compute stream and the download stream of each lane.
@@ -220,6 +222,7 @@ impl CudaDriver {
         let mut driver = CudaDriver {
             device: info.id,
             properties,
+            host_reads: quirks::host_reads(device),
             context,
             upload: std::ptr::null_mut(),
             lanes: [[std::ptr::null_mut(); 2]; LANES_MAX],
@@ -377,6 +380,11 @@ impl Driver for CudaDriver {
     fn pinned_address(&self, byte: *const u8) -> Result<Address> {
         // Pinned memory has one address for host and device.
         Ok(Address(byte as u64))
+    }
+
+    unsafe fn lend(&self, start: *const u8, bytes: usize) -> Option<Address> {
+        // All host memory that kernels read has one address for host and device.
+        self.host_reads.include(start, bytes, || self.is_pinned(start)).then_some(Address(start as u64))
     }
 
     fn memory_info(&self) -> Result<(u64, u64)> {

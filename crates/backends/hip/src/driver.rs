@@ -15,6 +15,7 @@ use panoply_c_gpu::compile::Compiler;
 use panoply_c_gpu::driver::{
     Address, CapturedGraph, Captures, ContextHandle, Driver, Event, Function, LANES_MAX, Launch, Properties, Stream,
 };
+use panoply_c_gpu::host_reads::HostReads;
 use panoply_c_gpu::library::{Convolutions, Products, Sensors, Transforms};
 use panoply_core::{DeviceId, DeviceInfo, Error, Result};
 
@@ -63,6 +64,7 @@ pub(crate) struct HipDriver {
     device: DeviceId,
     index: c_int,
     properties: Properties,
+    host_reads: HostReads,
     runtime: Arc<Runtime>,
     memory: Arc<DeviceMemory>,
     upload: Handle,
@@ -98,6 +100,7 @@ impl HipDriver {
             device: info.id,
             index,
             properties,
+            host_reads: platform::host_reads(&runtime, index),
             memory: Arc::new(memory),
             upload: null_mut(),
             lanes: [[null_mut(); 2]; LANES_MAX],
@@ -253,6 +256,16 @@ impl Driver for HipDriver {
         // SAFETY: the call writes one address. Memory that is not pinned returns an error.
         self.made(|address| unsafe { (self.functions().hipHostGetDevicePointer)(address, host, 0) })
             .map(|address| Address(address as u64))
+    }
+
+    unsafe fn lend(&self, start: *const u8, bytes: usize) -> Option<Address> {
+        if !self.host_reads.include(start, bytes, || self.is_pinned(start)) {
+            return None;
+        }
+        match self.host_reads {
+            HostReads::Everything => Some(Address(start as u64)),
+            HostReads::Nothing | HostReads::Pinned => self.pinned_address(start).ok(),
+        }
     }
 
     fn memory_info(&self) -> Result<(u64, u64)> {

@@ -4,12 +4,15 @@
 mod test_library;
 
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use panoply_c_gpu::GpuBackend;
 pub(crate) use panoply_c_gpu_testing::faults;
 use panoply_conformance::run_one;
-use panoply_core::op::compute::Map;
-use panoply_core::{Absence, Backend, DeviceInfo, Engine, Error, OpenOptions, Operation, Result, Tensor};
+use panoply_core::op::compute::{Map, Transfer};
+use panoply_core::{
+    Absence, Backend, DType, DeviceInfo, Engine, Error, Item, OpenOptions, Operation, Result, Shape, Tensor,
+};
 
 use crate::HipBackend;
 pub(crate) use test_library::{TestLibrary, is_cuda};
@@ -125,6 +128,33 @@ fn everything_is_given_back() {
     assert!(library().live() > before);
     drop(engine);
     assert_eq!(library().live(), before);
+}
+
+/// A GPU without memory of its own reads pinned tensors in place; another one gets a copy.
+#[test]
+fn an_integrated_gpu_reads_pinned_memory_where_it_is() {
+    let Some(info) = devices().into_iter().next().filter(|_| !is_cuda()) else {
+        return println!("skipped: over CUDA the GPU is what it is");
+    };
+    for (is_integrated, copied) in [(false, 400_000), (true, 0)] {
+        library().integrated(is_integrated);
+        let mut engine = faults::open(&through(), &info);
+        library().integrated(false);
+        let mut memory = engine.pinned(400_000).unwrap();
+        memory.bytes_mut().fill(0x3f);
+        let tensor = Tensor::from_host(DType::F32, Shape::new([100_000]).unwrap(), memory.freeze()).unwrap();
+        let op = Map::neg(&tensor).into_op().unwrap();
+        engine.submit(&mut vec![Item { token: 1, op }]);
+        let mut finished = Vec::new();
+        while engine.poll(&mut finished, Duration::from_secs(1)) > 0 {}
+        let done = finished.pop().unwrap();
+        assert_eq!(done.bytes_moved, copied, "integrated: {is_integrated}");
+        let negated = Transfer::to_host(&done.result.unwrap().into_tensor().unwrap()).into_op().unwrap();
+        let negated = run_one(&mut engine, negated).unwrap().into_tensor().unwrap();
+        assert_eq!(negated.as_slice::<f32>().unwrap()[99_999], -f32::from_le_bytes([0x3f; 4]));
+        // A tensor that is not pinned is copied by both.
+        assert_eq!(sum(&mut engine, 100_000).unwrap(), [2.0; 100_000]);
+    }
 }
 
 /// Calls that fail without harming the device: the op returns an error, and the next one succeeds.

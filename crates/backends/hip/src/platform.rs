@@ -5,6 +5,7 @@ use std::path::Path;
 
 use panoply_c_gpu::devices::cache_feature;
 use panoply_c_gpu::driver::Properties;
+use panoply_c_gpu::host_reads::HostReads;
 use panoply_core::{Absence, Api, Capabilities, DeviceId, DeviceInfo, DeviceKind, PciAddress};
 use panoply_placement::locate;
 
@@ -84,6 +85,16 @@ pub(crate) fn properties(runtime: &Runtime, index: c_int) -> Result<Properties, 
         tiles_of_16: quirks::tiles_of_16(&architecture(runtime, index)?),
         warp_groups: false,
     })
+}
+
+/// The host memory that kernels read in place. A runtime that does not know an attribute says no.
+pub(crate) fn host_reads(runtime: &Runtime, index: c_int) -> HostReads {
+    let is_so = |which: c_int| attribute(runtime, index, which).is_ok_and(|value| value != 0);
+    HostReads::of(
+        is_so(sys::ATTRIBUTE_INTEGRATED),
+        is_so(sys::ATTRIBUTE_CAN_MAP_HOST_MEMORY),
+        is_so(sys::ATTRIBUTE_PAGEABLE_MEMORY_ACCESS),
+    )
 }
 
 /// The architecture with its features, such as `gfx90a:sramecc+:xnack-`, as the compiler expects

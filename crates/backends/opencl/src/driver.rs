@@ -434,6 +434,10 @@ impl Driver for OpenClDriver {
         Some(self.buffers.borrow_mut().insert_lent(buffer))
     }
 
+    fn take_back(&self, address: Address) {
+        self.free(address);
+    }
+
     unsafe fn upload(&self, target: Address, source: *const u8, bytes: usize, stream: Stream) -> Result<()> {
         if self.is_pinned(source) {
             let written = self.with_range(target, bytes, |range| {

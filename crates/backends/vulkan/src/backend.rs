@@ -147,7 +147,7 @@ impl VulkanBackend {
             profile,
             warm: Arc::clone(self.warm(device)),
             cache: cache.clone(),
-            pool_bytes_max: options.pool_bytes_max,
+            memory: options.memory,
         };
         Ok(GpuEngine::new(VulkanDriver::new(gpu, cache, ways), opening))
     }

@@ -117,11 +117,14 @@ impl WgpuBackend {
         vendor::check().map_err(|absence| unavailable(absence.to_string()))?;
         let (adapter, profile, info) =
             self.adapter(device).ok_or_else(|| unavailable("there is no such adapter".to_owned()))?;
+        let kind = adapter.get_info().device_type;
+        let is_integrated = matches!(kind, wgpu::DeviceType::IntegratedGpu | wgpu::DeviceType::Cpu);
         let wanted = wgpu::Features::PIPELINE_CACHE
             | wgpu::Features::TIMESTAMP_QUERY
             | wgpu::Features::SUBGROUP
             | wgpu::Features::IMMEDIATES
-            | if profile.matrix_units { MATRIX_FEATURES } else { wgpu::Features::empty() };
+            | if profile.matrix_units { MATRIX_FEATURES } else { wgpu::Features::empty() }
+            | if is_integrated { wgpu::Features::MAPPABLE_PRIMARY_BUFFERS } else { wgpu::Features::empty() };
         let descriptor = wgpu::DeviceDescriptor {
             label: Some("panoply"),
             required_features: adapter.features() & wanted,
@@ -158,13 +161,14 @@ impl WgpuBackend {
             cache: cache.clone().map(|cache| (cache, profile.cache_name("pipelines"))),
             has_memory_budget: vulkan::identity(adapter).has_memory_budget,
             ways: self.ways.or_else(|| known_ways(KNOWN_WAYS, &profile.name, &profile.driver)).unwrap_or(WAYS),
+            is_integrated,
         });
         let opening = Opening {
             info: info.clone(),
             profile: profile.clone(),
             warm: Arc::clone(self.warm(device)),
             cache,
-            pool_bytes_max: options.pool_bytes_max,
+            memory: options.memory,
         };
         Ok(GpuEngine::new(driver, opening))
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use panoply_core::{MemoryUse, Result};
+use panoply_core::{HostBuffer, MemoryUse, Result};
 use panoply_kernels::cache::Cache;
 use panoply_wgsl_gpu::Driver;
 use panoply_wgsl_gpu::driver::{BoundRange, Direction, Fence, KernelText, Transfers};
@@ -16,12 +16,14 @@ use panoply_wgsl_gpu::fault::Faults;
 use crate::commands::WgpuCommands;
 use crate::fault::checked;
 use crate::host_memory::HostMemory;
-use crate::quirks::{Memory, TransferWays};
+use crate::quirks::{Memory, Sharing, TransferWays};
 use crate::staging::{MappedBuffer, WgpuStaging};
 use crate::vulkan;
 
 /// Smaller staging memory is always wgpu's own, which wgpu cuts from larger pieces.
 const OWN_BYTES_MIN: u64 = 256 << 10;
+/// Smaller tensors are always copied: a buffer of their own costs more.
+const SHARED_BYTES_MIN: usize = 256 << 10;
 
 /// One opened adapter.
 pub struct WgpuDriver {
@@ -38,6 +40,7 @@ pub struct WgpuDriver {
     host: Option<HostMemory>,
     has_memory_budget: bool,
     ways: TransferWays,
+    is_integrated: bool,
 }
 
 /// Numbers of buffers that a kernel writes and reads.
@@ -68,11 +71,14 @@ pub(crate) struct DriverParts {
     /// Whether Vulkan reports how much memory is free.
     pub(crate) has_memory_budget: bool,
     pub(crate) ways: TransferWays,
+    /// Whether the adapter has no memory of its own.
+    pub(crate) is_integrated: bool,
 }
 
 impl WgpuDriver {
     pub(crate) fn new(parts: DriverParts) -> WgpuDriver {
-        let DriverParts { device, queue, faults, immediate_words_max, cache, has_memory_budget, ways } = parts;
+        let DriverParts { device, queue, faults, immediate_words_max, cache, has_memory_budget, ways, is_integrated } =
+            parts;
         let uniform = wgpu::BindingType::Buffer {
             ty: wgpu::BufferBindingType::Uniform,
             has_dynamic_offset: true,
@@ -95,6 +101,7 @@ impl WgpuDriver {
             host,
             has_memory_budget,
             ways,
+            is_integrated,
         }
     }
 
@@ -123,6 +130,25 @@ impl WgpuDriver {
     }
 }
 
+impl WgpuDriver {
+    /// A buffer that kernels read, filled by the host. `None` if the adapter does not map such
+    /// buffers, or has no memory for it.
+    fn mapped(&self, bytes: &[u8]) -> Option<wgpu::Buffer> {
+        if !self.device.features().contains(wgpu::Features::MAPPABLE_PRIMARY_BUFFERS) {
+            return None;
+        }
+        let size = (bytes.len() as u64).next_multiple_of(16);
+        let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::MAP_WRITE;
+        let descriptor = wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: true };
+        let buffer = checked(&self.device, &self.faults, size, || self.device.create_buffer(&descriptor)).ok()?;
+        let mut view = buffer.get_mapped_range_mut(..).ok()?;
+        view.slice(..bytes.len()).copy_from_slice(bytes);
+        drop(view);
+        buffer.unmap();
+        Some(buffer)
+    }
+}
+
 impl Driver for WgpuDriver {
     type Buffer = wgpu::Buffer;
     type Pipeline = WgpuPipeline;
@@ -146,6 +172,17 @@ impl Driver for WgpuDriver {
 
     fn memory(&self) -> Option<MemoryUse> {
         self.has_memory_budget.then(|| vulkan::memory(&self.device)).flatten()
+    }
+
+    fn in_place(&self, host: &HostBuffer, bytes: &[u8]) -> Option<(wgpu::Buffer, u64)> {
+        if !self.is_integrated || bytes.len() < SHARED_BYTES_MIN {
+            return None;
+        }
+        match (self.ways.sharing, &self.host) {
+            (Sharing::Copied, _) => None,
+            (Sharing::InPlace, Some(memory)) => memory.import(&self.device, host, bytes),
+            (Sharing::Mapped, _) | (Sharing::InPlace, None) => self.mapped(bytes).map(|buffer| (buffer, 0)),
+        }
     }
 
     fn pipeline(&self, kernel: &KernelText<'_>) -> Result<WgpuPipeline> {

@@ -6,7 +6,9 @@
 //!    tensors may keep as long as they like.
 //! 2. An `OwnStaging` also holds wgpu's buffer, and with it the device: so the device outlives the
 //!    memory, in any order in which the owners release it.
-//! 3. All of it is coherent, so it needs no flushes. The host sees bytes that the device wrote
+//! 3. Host tensors that kernels read in place are imported too. Such an allocation has one owner,
+//!    wgpu, and keeps the tensor's memory alive.
+//! 4. All of it is coherent, so it needs no flushes. The host sees bytes that the device wrote
 //!    after a barrier, which `WgpuCommands::submit` records, and the fence.
 
 use std::ptr::NonNull;
@@ -14,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ash::vk;
+use panoply_core::HostBuffer;
 use panoply_wgsl_gpu::driver::Direction;
 use panoply_wgsl_gpu::pages::Pages;
 use wgpu::hal::api::Vulkan;
@@ -22,6 +25,10 @@ use crate::quirks::Memory;
 
 /// The most allocations at a time. Vulkan promises 4096, and wgpu needs some of them.
 const ALLOCATIONS_MAX: usize = 1024;
+/// Kernels read vectors of this size.
+const VECTOR_BYTES: u64 = 16;
+/// The size of a page, which is certainly mapped as a whole.
+const PAGE_BYTES: u64 = 4096;
 
 /// Makes staging memory on one opened device.
 pub(crate) struct HostMemory {
@@ -93,7 +100,7 @@ impl HostMemory {
 
     /// Allocates memory from Vulkan.
     fn allocated(&self, bytes: u64, memory: Memory, direction: Direction) -> Option<Allocation> {
-        let buffer = self.raw_buffer(bytes, direction, false)?;
+        let buffer = self.raw_buffer(bytes, usage_of(direction), false)?;
         let requirements = buffer.requirements();
         let wanted = wanted(memory)?;
         let (number, flags) = self.memory_type(requirements.memory_type_bits, wanted)?;
@@ -114,31 +121,76 @@ impl HostMemory {
                 }
             }
         };
-        Some(self.allocation(buffer, memory, start, flags, None))
+        Some(self.allocation(buffer, memory, start, flags))
+    }
+
+    /// A tensor's memory as a buffer that kernels read, and the offset of `bytes` in it; `None` if
+    /// the device cannot import it.
+    pub(crate) fn import(&self, device: &wgpu::Device, host: &HostBuffer, bytes: &[u8]) -> Option<(wgpu::Buffer, u64)> {
+        let is_unified = self
+            .types
+            .memory_heaps_as_slice()
+            .iter()
+            .all(|heap| heap.flags.contains(vk::MemoryHeapFlags::DEVICE_LOCAL));
+        // The import covers whole pages around the bytes, which are mapped as long as the bytes
+        // are. With steps larger than a page this is not certain.
+        let step = self.import.as_ref()?.alignment;
+        let begin = bytes.as_ptr().addr() as u64;
+        let is_full = self.allocations.load(Ordering::Relaxed) >= ALLOCATIONS_MAX;
+        if !is_unified || is_full || step > PAGE_BYTES || !begin.is_multiple_of(VECTOR_BYTES) {
+            return None;
+        }
+        let first = begin / step * step;
+        let size = (begin + bytes.len() as u64).next_multiple_of(step) - first;
+        let start = NonNull::new(bytes.as_ptr().cast_mut().wrapping_sub((begin - first) as usize))?;
+        let usage = vk::BufferUsageFlags::STORAGE_BUFFER | vk::BufferUsageFlags::TRANSFER_SRC;
+        let mut allocation = self.import_pages(start, size, size, usage)?;
+        allocation._host = Some(host.clone());
+        let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC;
+        let descriptor = wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: false };
+        // SAFETY: the buffer was made from this device with this size and usage. It lives until
+        // wgpu, its only owner, drops the callback.
+        let buffer = unsafe {
+            let raw = allocation.buffer;
+            let hal = wgpu::hal::vulkan::Buffer::from_raw_externally_owned(raw, Box::new(move || drop(allocation)));
+            device.create_buffer_from_hal::<Vulkan>(hal, &descriptor)
+        };
+        Some((buffer, begin - first))
     }
 
     /// Imports pages of this process.
     fn imported(&self, bytes: u64, direction: Direction) -> Option<Allocation> {
-        let import = self.import.as_ref()?;
-        let pages = Pages::new(bytes.next_multiple_of(import.alignment) as usize)?;
+        let pages = Pages::new(bytes.next_multiple_of(self.import.as_ref()?.alignment) as usize)?;
         let size = pages.len_bytes() as u64;
-        if !(pages.start().addr().get() as u64).is_multiple_of(import.alignment)
-            || !size.is_multiple_of(import.alignment)
-        {
+        let mut allocation = self.import_pages(pages.start(), size, bytes, usage_of(direction))?;
+        allocation._pages = Some(pages);
+        Some(allocation)
+    }
+
+    /// Imports `size` bytes from `start` on, as a buffer of `bytes` bytes.
+    fn import_pages(
+        &self,
+        start: NonNull<u8>,
+        size: u64,
+        bytes: u64,
+        usage: vk::BufferUsageFlags,
+    ) -> Option<Allocation> {
+        let import = self.import.as_ref()?;
+        let is_aligned = (start.addr().get() as u64).is_multiple_of(import.alignment);
+        if !is_aligned || !size.is_multiple_of(import.alignment) {
             return None;
         }
         let handle = vk::ExternalMemoryHandleTypeFlags::HOST_ALLOCATION_EXT;
         let mut properties = vk::MemoryHostPointerPropertiesEXT::default();
         let get = import.functions.fp().get_memory_host_pointer_properties_ext;
         // SAFETY: the pages are mapped, and aligned as the device asks.
-        let asked = unsafe { get(self.device.handle(), handle, pages.start().as_ptr().cast(), &mut properties) };
+        let asked = unsafe { get(self.device.handle(), handle, start.as_ptr().cast(), &mut properties) };
         asked.result().ok()?;
-        let buffer = self.raw_buffer(bytes, direction, true)?;
+        let buffer = self.raw_buffer(bytes, usage, true)?;
         let types = properties.memory_type_bits & buffer.requirements().memory_type_bits;
         let (number, flags) = self.memory_type(types, wanted(Memory::Cached)?)?;
-        let mut imported = vk::ImportMemoryHostPointerInfoEXT::default()
-            .handle_type(handle)
-            .host_pointer(pages.start().as_ptr().cast());
+        let mut imported =
+            vk::ImportMemoryHostPointerInfoEXT::default().handle_type(handle).host_pointer(start.as_ptr().cast());
         let info = vk::MemoryAllocateInfo::default().allocation_size(size).memory_type_index(number);
         // SAFETY: the memory is freed before the pages; memory and buffer are bound once.
         let memory = unsafe {
@@ -149,8 +201,7 @@ impl HostMemory {
             }
             memory
         };
-        let start = pages.start();
-        Some(self.allocation(buffer, memory, start, flags, Some(pages)))
+        Some(self.allocation(buffer, memory, start, flags))
     }
 
     fn allocation(
@@ -159,19 +210,15 @@ impl HostMemory {
         memory: vk::DeviceMemory,
         start: NonNull<u8>,
         flags: vk::MemoryPropertyFlags,
-        pages: Option<Pages>,
     ) -> Allocation {
         self.allocations.fetch_add(1, Ordering::Relaxed);
         let is_cached = flags.contains(vk::MemoryPropertyFlags::HOST_CACHED);
         let (device, allocations) = (self.device.clone(), Arc::clone(&self.allocations));
-        Allocation { device, buffer: buffer.keep(), memory, start, is_cached, allocations, _pages: pages }
+        let buffer = buffer.keep();
+        Allocation { device, buffer, memory, start, is_cached, allocations, _pages: None, _host: None }
     }
 
-    fn raw_buffer(&self, bytes: u64, direction: Direction, is_external: bool) -> Option<RawBuffer<'_>> {
-        let usage = match direction {
-            Direction::Up => vk::BufferUsageFlags::TRANSFER_SRC,
-            Direction::Down => vk::BufferUsageFlags::TRANSFER_DST,
-        };
+    fn raw_buffer(&self, bytes: u64, usage: vk::BufferUsageFlags, is_external: bool) -> Option<RawBuffer<'_>> {
         let mut external = vk::ExternalMemoryBufferCreateInfo::default()
             .handle_types(vk::ExternalMemoryHandleTypeFlags::HOST_ALLOCATION_EXT);
         let mut info = vk::BufferCreateInfo::default().size(bytes).usage(usage);
@@ -194,6 +241,14 @@ impl HostMemory {
             allowed & (1 << number) != 0 && flags.contains(with) && !flags.intersects(without)
         });
         fitting.next().map(|(flags, number)| (number, flags))
+    }
+}
+
+/// The use of staging memory.
+fn usage_of(direction: Direction) -> vk::BufferUsageFlags {
+    match direction {
+        Direction::Up => vk::BufferUsageFlags::TRANSFER_SRC,
+        Direction::Down => vk::BufferUsageFlags::TRANSFER_DST,
     }
 }
 
@@ -246,6 +301,8 @@ struct Allocation {
     allocations: Arc<AtomicUsize>,
     /// Freed after the memory that they were imported as.
     _pages: Option<Pages>,
+    /// The tensor's memory that was imported.
+    _host: Option<HostBuffer>,
 }
 
 impl Drop for Allocation {

@@ -22,6 +22,17 @@ pub enum Memory {
     Imported,
 }
 
+/// How kernels read host tensors on an adapter that shares memory with the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharing {
+    /// They do not: the bytes are copied to staging memory, and from there to the device's.
+    Copied,
+    /// In place through Vulkan; on other APIs as [`Sharing::Mapped`].
+    InPlace,
+    /// In buffers that the host maps: it copies the bytes there, and the device copies nothing.
+    Mapped,
+}
+
 /// The ways in which bytes cross between host and device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransferWays {
@@ -31,6 +42,8 @@ pub struct TransferWays {
     pub down: Memory,
     /// How large uploads are split into chunks.
     pub transfers: Transfers,
+    /// How kernels read host tensors, if the adapter has no memory of its own.
+    pub sharing: Sharing,
 }
 
 /// The default ways: cached memory in both directions, like the pinned memory of the CUDA backend.
@@ -38,6 +51,7 @@ pub const WAYS: TransferWays = TransferWays {
     up: Memory::Cached,
     down: Memory::Cached,
     transfers: Transfers { chunk_bytes: 8 << 20, chunks: 16, copiers_max: 8 },
+    sharing: Sharing::InPlace,
 };
 
 /// The known ways, measured by the test `transfer_rate`.
@@ -48,6 +62,7 @@ pub const KNOWN_WAYS: &[MeasuredWays<TransferWays>] = &[MeasuredWays {
         up: Memory::Imported,
         down: Memory::Cached,
         transfers: Transfers { chunk_bytes: 4 << 20, chunks: 16, copiers_max: 8 },
+        sharing: Sharing::InPlace,
     },
     reason: "H200, driver 580: 1 GiB up 43.7 GB/s imported, 39.5 cached, 31.9 mapped by wgpu; down 52.0, 50.3 and 5.1",
 }];

@@ -11,7 +11,8 @@ use crate::driver::{BufferOffset, Commands, Direction, Driver, Fence, Staging};
 
 /// The smallest chunk of the belt.
 const CHUNK_BYTES_MIN: u64 = 256 << 10;
-/// The most bytes that the belt keeps for reuse; more are freed when they come back.
+/// The most bytes that the belt keeps for reuse, if the caller sets no smaller limit; more are
+/// freed when they come back.
 const BELT_BYTES_MAX: u64 = 256 << 20;
 /// Alignment of data in a chunk.
 const STEP_BYTES: u64 = 16;
@@ -22,6 +23,7 @@ pub struct StagingBelt<D: Driver> {
     free: Vec<D::Staging>,
     filling: Vec<Chunk<D>>,
     away: VecDeque<(D::Staging, Option<Fence>)>,
+    kept_bytes_max: u64,
 }
 
 /// A chunk that is being filled.
@@ -31,8 +33,10 @@ struct Chunk<D: Driver> {
 }
 
 impl<D: Driver> StagingBelt<D> {
-    pub(crate) fn new(driver: &Rc<D>) -> StagingBelt<D> {
-        StagingBelt { driver: Rc::clone(driver), free: Vec::new(), filling: Vec::new(), away: VecDeque::new() }
+    pub(crate) fn new(driver: &Rc<D>, kept_bytes_max: Option<usize>) -> StagingBelt<D> {
+        let kept_bytes_max = kept_bytes_max.map_or(BELT_BYTES_MAX, |bytes| BELT_BYTES_MAX.min(bytes as u64));
+        let (free, filling, away) = (Vec::new(), Vec::new(), VecDeque::new());
+        StagingBelt { driver: Rc::clone(driver), free, filling, away, kept_bytes_max }
     }
 
     /// Copies bytes into a chunk and records the copy into `target`.
@@ -105,10 +109,21 @@ impl<D: Driver> StagingBelt<D> {
             // A chunk that cannot be mapped again is not reused.
             self.free.extend(self.away.pop_front().map(|(staging, _)| staging).filter(|chunk| chunk.start().is_ok()));
         }
+        self.keep(self.kept_bytes_max);
+    }
+
+    /// Frees free chunks, until at most this many bytes are left.
+    fn keep(&mut self, bytes_max: u64) {
         let mut kept = 0;
         self.free.retain(|staging| {
             kept += staging.len_bytes();
-            kept <= BELT_BYTES_MAX
+            kept <= bytes_max
         });
+    }
+
+    /// Frees chunks that are not in use, until at most this many bytes are left.
+    pub(crate) fn trim(&mut self, keep_bytes: u64) {
+        self.collect();
+        self.keep(keep_bytes);
     }
 }

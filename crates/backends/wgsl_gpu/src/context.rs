@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use panoply_core::{Buffer, DType, DeviceId, Error, HostBuffer, Result, Shape, Tensor};
+use panoply_core::{Buffer, DType, DeviceId, Error, HostBuffer, MemoryLimits, MemoryStats, Result, Shape, Tensor};
 use panoply_kernels::cache::Cache;
 use panoply_kernels::wgsl::{Kernel, MoveKernel, WORKGROUP_SIZE, carrier_dtype};
 
@@ -57,20 +57,15 @@ pub struct Context<D: Driver> {
 }
 
 impl<D: Driver> Context<D> {
-    pub(crate) fn new(
-        driver: D,
-        profile: Profile,
-        cache: Option<Arc<Cache>>,
-        pool_bytes_max: Option<usize>,
-    ) -> Context<D> {
+    pub(crate) fn new(driver: D, profile: Profile, cache: Option<Arc<Cache>>, limits: &MemoryLimits) -> Context<D> {
         let driver = Rc::new(driver);
         Context {
             device: profile.id,
-            memory: DeviceMemory::new(&driver, &profile, pool_bytes_max),
+            memory: DeviceMemory::new(&driver, &profile, limits),
             recorder: Recorder::new(&driver, profile.params_step_bytes, profile.binding_bytes_max),
-            belt: StagingBelt::new(&driver),
+            belt: StagingBelt::new(&driver, limits.pinned_bytes_max),
             ring: None,
-            readback: Readback::new(&driver),
+            readback: Readback::new(&driver, limits.pinned_bytes_max),
             cache,
             states: States::default(),
             downloads: Vec::new(),
@@ -80,6 +75,27 @@ impl<D: Driver> Context<D> {
             pipelines: Pipelines::new(&driver, profile.immediate_words_max),
             profile,
             driver,
+        }
+    }
+
+    /// Frees cached memory, until at most `keep_bytes` are cached in each pool.
+    pub(crate) fn trim(&mut self, keep_bytes: usize) {
+        // Cached bindings hold buffers.
+        self.recorder.forget_bindings();
+        self.memory.trim(keep_bytes);
+        self.belt.trim(keep_bytes as u64);
+        self.readback.trim(keep_bytes);
+    }
+
+    /// The figures of the pools of device memory and of host memory for transfers.
+    pub(crate) fn memory_stats(&mut self) -> MemoryStats {
+        let (device, host) = (self.memory.stats(), self.readback.stats());
+        MemoryStats {
+            lent_bytes: device.lent_bytes + host.lent_bytes,
+            cached_bytes: device.cached_bytes + host.cached_bytes,
+            peak_bytes: device.peak_bytes + host.peak_bytes,
+            hits: device.hits + host.hits,
+            misses: device.misses + host.misses,
         }
     }
 

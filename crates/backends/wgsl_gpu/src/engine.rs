@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 
 use panoply_core::error::panic_message;
 use panoply_core::{
-    DeviceInfo, Engine, Error, FinishedOp, Health, HostBuffer, Item, MemoryStats, Op, Result, Tensor, Value,
+    DeviceInfo, Engine, Error, FinishedOp, Health, HostBuffer, Item, MemoryLimits, MemoryStats, Op, Result, Tensor,
+    Value,
 };
 use panoply_kernels::cache::Cache;
 use panoply_kernels::warm::GrowingSet;
@@ -94,18 +95,18 @@ pub struct Opening {
     pub warm: Arc<GrowingSet>,
     /// Stores measurements; without it they are repeated each time.
     pub cache: Option<Arc<Cache>>,
-    /// The most bytes of device memory that are kept for reuse, if the caller sets a limit.
-    pub pool_bytes_max: Option<usize>,
+    /// The sizes of the memory pools, as far as the caller sets limits.
+    pub memory: MemoryLimits,
 }
 
 impl<D: Driver> GpuEngine<D> {
     /// The engine over a driver.
     pub fn new(driver: D, opening: Opening) -> GpuEngine<D> {
-        let Opening { info, profile, warm, cache, pool_bytes_max } = opening;
+        let Opening { info, profile, warm, cache, memory } = opening;
         let (now, sensors) = (Instant::now(), CardSensors::of(&info));
         GpuEngine {
             info,
-            context: Context::new(driver, profile, cache, pool_bytes_max),
+            context: Context::new(driver, profile, cache, &memory),
             gathered: Vec::new(),
             spare: Vec::new(),
             flights: VecDeque::new(),
@@ -311,7 +312,7 @@ impl<D: Driver> Engine for GpuEngine<D> {
     }
 
     fn memory(&mut self) -> MemoryStats {
-        self.context.memory.stats()
+        self.context.memory_stats()
     }
 
     fn health(&mut self) -> Health {
@@ -319,6 +320,10 @@ impl<D: Driver> Engine for GpuEngine<D> {
         // The card's figure includes memory that this process' driver does not know of.
         let memory = self.context.driver.memory().map(|memory| memory.at_most(card.memory)).or(card.memory);
         Health { fault: self.context.driver.faults().lost(), memory, ..card }
+    }
+
+    fn trim(&mut self, keep_bytes: usize) {
+        self.context.trim(keep_bytes);
     }
 
     fn warm_up(&mut self, op: &Op) {

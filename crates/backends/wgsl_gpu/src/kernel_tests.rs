@@ -12,7 +12,7 @@ use std::time::Duration;
 use panoply_conformance::cases;
 use panoply_core::op::compute::{Metric, Reduction, ScanKind, Transfer};
 use panoply_core::{
-    Api, DType, DeviceId, DeviceInfo, DeviceKind, Engine, ErrorKind, Item, Op, Operation, Result, Tensor,
+    Api, DType, DeviceId, DeviceInfo, DeviceKind, Engine, ErrorKind, Item, MemoryLimits, Op, Operation, Result, Tensor,
 };
 use panoply_kernels::warm::GrowingSet;
 use panoply_kernels::wgsl::{
@@ -234,8 +234,8 @@ fn every_kernel_of_the_suite_is_valid_and_becomes_spirv() {
         let driver =
             Checker { faults: Arc::new(Faults::new(profile.id)), checked: Rc::clone(&checked), last: Rc::default() };
         let info = DeviceInfo::new(profile.id, "Checker".to_owned(), DeviceKind::SoftwareGpu);
-        let (warm, cache, pool_bytes_max) = (Arc::<GrowingSet>::default(), None, None);
-        let mut engine = GpuEngine::new(driver, Opening { info, profile, warm, cache, pool_bytes_max });
+        let (warm, cache, memory) = (Arc::<GrowingSet>::default(), None, MemoryLimits::default());
+        let mut engine = GpuEngine::new(driver, Opening { info, profile, warm, cache, memory });
         // Tiles are not measured here, as they are on hardware.
         *engine.context().tuning() = crate::tuning::Tuning::fixed(0);
         let mut ran = 0;

@@ -11,7 +11,7 @@ use hashbrown::HashMap;
 use panoply_core::buffer::DeviceAllocation;
 use panoply_core::lease::{Home, Lease};
 use panoply_core::pool::{BlockSource, Pool, PooledBlock};
-use panoply_core::{DeviceBuffer, DeviceId, Error, MemoryStats, Result};
+use panoply_core::{DeviceBuffer, DeviceId, Error, MemoryLimits, MemoryStats, Result};
 
 use crate::arena::{Arena, ArenaSlot, SLOT_BYTES};
 use crate::driver::Driver;
@@ -20,6 +20,9 @@ use crate::profile::Profile;
 
 /// The most bytes that the pool keeps for reuse, if the caller sets no limit.
 const POOL_BYTES_DEFAULT: usize = 8 << 30;
+
+/// The arena is at most this part of the device memory that the caller permits.
+const ARENA_PART_OF_LIMIT: u64 = 4;
 
 /// Tokens are never reused in a process, so that a handle that outlives its engine is recognised.
 static NEXT_TOKEN: AtomicU64 = AtomicU64::new(1);
@@ -110,19 +113,24 @@ pub struct DeviceMemory<D: Driver> {
 }
 
 impl<D: Driver> DeviceMemory<D> {
-    pub(crate) fn new(driver: &Rc<D>, profile: &Profile, pool_bytes_max: Option<usize>) -> DeviceMemory<D> {
+    pub(crate) fn new(driver: &Rc<D>, profile: &Profile, limits: &MemoryLimits) -> DeviceMemory<D> {
         let bytes_max = profile.buffer_bytes_max;
         let blocks = || Blocks { id: profile.id, driver: Rc::clone(driver), bytes_max };
-        let kept_bytes_max = pool_bytes_max.unwrap_or(POOL_BYTES_DEFAULT);
-        let seen = bytes_max.min(profile.binding_bytes_max);
+        let kept_bytes_max = limits.pool_bytes_max.unwrap_or(POOL_BYTES_DEFAULT);
+        let device_bytes_max = limits.device_bytes_max.map(|bytes| bytes as u64);
+        let seen = bytes_max.min(profile.binding_bytes_max).min(kept_bytes_max as u64);
+        // The arena is no part of the pool, but counts towards the device's limit.
+        let arena_bytes_max = seen.min(device_bytes_max.map_or(u64::MAX, |bytes| bytes / ARENA_PART_OF_LIMIT));
+        let arena_bytes = Arena::<D>::bytes_within(arena_bytes_max);
+        let pool_bytes_max = device_bytes_max.map(|bytes| bytes - arena_bytes.unwrap_or(0));
         DeviceMemory {
             device: profile.id,
-            pool: Pool::new(blocks(), kept_bytes_max),
+            pool: Pool::new(blocks(), kept_bytes_max).with_bytes_max(pool_bytes_max),
             blocks: blocks(),
             home: Home::new(),
             live: HashMap::new(),
             arena: None,
-            arena_bytes: Arena::<D>::bytes_within(seen.min(kept_bytes_max as u64)),
+            arena_bytes,
             slots_lent: 0,
             arenas_made: 0,
             arena_peak_bytes: 0,
@@ -161,6 +169,15 @@ impl<D: Driver> DeviceMemory<D> {
             // Small tensors then have blocks of their own. If the device has a fault, those
             // allocations will report it.
             Err(_) => self.arena_bytes = None,
+        }
+    }
+
+    /// Frees cached blocks until at most `keep_bytes` are cached, and an empty arena beyond that.
+    pub(crate) fn trim(&mut self, keep_bytes: usize) {
+        self.collect();
+        self.pool.trim(keep_bytes);
+        if self.arena.as_ref().is_some_and(|arena| arena.bytes() > keep_bytes as u64) {
+            self.shrink();
         }
     }
 
@@ -240,5 +257,9 @@ impl<D: Driver> BlockSource for Blocks<D> {
         }
         let buffer = self.driver.buffer(bytes)?;
         Ok(MemoryBlock::foreign(buffer, bytes))
+    }
+
+    fn place(&self) -> String {
+        self.id.to_string()
     }
 }

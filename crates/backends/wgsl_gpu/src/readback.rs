@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use panoply_core::lease::Lease;
 use panoply_core::pool::{BlockSource, Pool, PooledBlock};
-use panoply_core::{HostBuffer, HostBufferMut, Result};
+use panoply_core::{HostBuffer, HostBufferMut, MemoryStats, Result};
 
 use crate::driver::{BufferOffset, Commands, Direction, Driver, Staging};
 use crate::ring::copiers;
 
-/// The most staging memory of downloads that is kept for reuse.
+/// The most staging memory of downloads that is kept for reuse, if the caller sets no limit.
 const STAGING_BYTES_MAX: usize = 4 << 30;
 /// The same for host memory that downloads are copied to.
 const HOST_BYTES_MAX: usize = 1 << 30;
@@ -33,9 +33,29 @@ pub struct Download<D: Driver> {
 }
 
 impl<D: Driver> Readback<D> {
-    pub(crate) fn new(driver: &Rc<D>) -> Readback<D> {
-        let staging = Pool::new(Stagings { driver: Rc::clone(driver) }, STAGING_BYTES_MAX);
-        Readback { staging, host: Pool::new(HostMemory, HOST_BYTES_MAX) }
+    /// Pools that keep at most this much memory for reuse.
+    pub(crate) fn new(driver: &Rc<D>, kept_bytes_max: Option<usize>) -> Readback<D> {
+        let kept_bytes_max = kept_bytes_max.unwrap_or(STAGING_BYTES_MAX);
+        let staging = Pool::new(Stagings { driver: Rc::clone(driver) }, kept_bytes_max);
+        Readback { staging, host: Pool::new(HostMemory, kept_bytes_max.min(HOST_BYTES_MAX)) }
+    }
+
+    /// Frees cached memory, until at most `keep_bytes` are cached in each pool.
+    pub(crate) fn trim(&mut self, keep_bytes: usize) {
+        self.staging.trim(keep_bytes);
+        self.host.trim(keep_bytes);
+    }
+
+    /// The figures of both pools.
+    pub(crate) fn stats(&mut self) -> MemoryStats {
+        let (staging, host) = (self.staging.stats(), self.host.stats());
+        MemoryStats {
+            lent_bytes: staging.lent_bytes + host.lent_bytes,
+            cached_bytes: staging.cached_bytes + host.cached_bytes,
+            peak_bytes: staging.peak_bytes + host.peak_bytes,
+            hits: staging.hits + host.hits,
+            misses: staging.misses + host.misses,
+        }
     }
 
     /// Records a copy of `len_bytes` bytes.

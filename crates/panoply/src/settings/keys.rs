@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use panoply_core::{Api, CryptoProvider, DeviceId, Domain};
+use panoply_core::{Api, CryptoProvider, DeviceId, Domain, MemoryLimits};
 use panoply_placement::CoreUse;
 use panoply_placement::affinity::RealtimePriority;
 use panoply_runtime::{FallbackPolicy, Verify};
@@ -35,6 +35,9 @@ const SHARE: &str = "a share from 0 to 1";
 const MILLISECONDS: &str = "milliseconds, a whole number";
 const MILLISECONDS_1: &str = "milliseconds, a whole number, at least 1";
 
+const MEMORY: &str = "a table of devices, such as { \"cuda:0\" = { pinned_bytes_max = 1000000 } }; `device_bytes_max`, `pool_bytes_max` and \
+     `pinned_bytes_max` are whole numbers, not negative";
+
 const VERIFY: &str = "a table such as { every = 100 }, with at least 1; `wait_max_ms` from 1, `time_percent_max` and `domains = [\"crypto\"]` may stand \
      beside it";
 
@@ -60,7 +63,10 @@ pub(super) const KEYS: &[SettingKey] = &[
     key!("devices", "pick", "a list of devices or parts of names, such as [\"wgpu:0\", \"radeon\"]", picks => selection.pick),
     key!("devices", "power", "\"high\" or \"low\"", power => selection.power),
     key!("devices", "threads", COUNT, some_count => open.threads),
-    key!("devices", "pool_bytes_max", COUNT, some_count => open.pool_bytes_max),
+    key!("devices", "pool_bytes_max", COUNT, some_count => open.memory.pool_bytes_max),
+    key!("devices", "pinned_bytes_max", COUNT, some_count => open.memory.pinned_bytes_max),
+    key!("devices", "device_bytes_max", COUNT, some_count => open.memory.device_bytes_max),
+    key!("devices", "memory", MEMORY, memory => memory),
     key!("devices", "bitstreams", "a table of FPGA cards and files, such as { \"0000:3b:00.1\" = \"cores.xclbin\" }", files => bitstreams),
     key!("placement", "cores", "\"auto\", \"own\", \"shared\" or \"off\"", core_use => placement.cores),
     key!("placement", "realtime", "a priority from 1 to 99", realtime => placement.wishes.realtime),
@@ -236,6 +242,23 @@ fn core_use(value: &Value) -> Option<CoreUse> {
 pub(super) fn realtime(value: &Value) -> Option<Option<RealtimePriority>> {
     let number = value.as_integer().and_then(|number| u8::try_from(number).ok())?;
     RealtimePriority::new(number).ok().map(Some)
+}
+
+fn memory(value: &Value) -> Option<Vec<(DeviceId, MemoryLimits)>> {
+    let limits_of = |(device, limits): (&String, &Value)| {
+        let mut own = MemoryLimits::default();
+        for (name, value) in limits.as_table()? {
+            let place = match name.as_str() {
+                "device_bytes_max" => &mut own.device_bytes_max,
+                "pool_bytes_max" => &mut own.pool_bytes_max,
+                "pinned_bytes_max" => &mut own.pinned_bytes_max,
+                _ => return None,
+            };
+            *place = some_count(value)?;
+        }
+        Some((device.parse().ok()?, own))
+    };
+    value.as_table()?.iter().map(limits_of).collect()
 }
 
 fn power(value: &Value) -> Option<Option<Power>> {

@@ -12,7 +12,12 @@
 //! pick = ["radeon", "cpu:0"]     # no others: ids, or parts of names
 //! power = "low"                  # integrated GPUs rather than discrete ones; high is the other way round
 //! threads = 8                    # of a CPU device
+//! pinned_bytes_max = 1000000000  # cached host memory for transfers; see `MemoryLimits`
 //! bitstreams = { "0000:3b:00.1" = "cores.xclbin" }   # of FPGA cards, by PCI address or id (fpga:0)
+//!
+//! [devices.memory."cuda:0"]      # the same for one device
+//! device_bytes_max = 8000000000
+//! pool_bytes_max = 4000000000
 //!
 //! [placement]
 //! cores = "auto"                 # own: workers of accelerators have a core each; shared; off
@@ -68,7 +73,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use panoply_core::{Api, DeviceId, OpenOptions};
+use panoply_core::{Api, DeviceId, MemoryLimits, OpenOptions};
 use panoply_placement::PlacementOptions;
 use panoply_runtime::{
     Batching, BuildError, Exploration, FallbackPolicy, HealthRules, PoolName, Pools, Verify, WorkerLimits,
@@ -105,6 +110,8 @@ pub struct Settings {
     pub open: OpenOptions,
     /// The execution providers of ONNX Runtime; `None` means the processor's cores.
     pub onnxruntime_providers: Option<Vec<String>>,
+    /// Sizes of the memory pools of single devices, where they differ from `open`.
+    pub memory: Vec<(DeviceId, MemoryLimits)>,
     /// The bounds of every device worker.
     pub limits: WorkerLimits,
     /// When a device counts as hot, full or faulty.
@@ -193,6 +200,7 @@ impl Default for Settings {
             selection: Selection::default(),
             open: OpenOptions::default(),
             onnxruntime_providers: None,
+            memory: Vec::new(),
             limits: WorkerLimits::default(),
             health: HealthRules::default(),
             fallback: FallbackPolicy::default(),
@@ -293,6 +301,9 @@ impl Settings {
             .placement(self.placement.clone())
             .leave_out(self.leave_out.iter().copied())
             .selection(self.selection.clone());
+        for (device, limits) in &self.memory {
+            builder = builder.memory_of(*device, *limits);
+        }
         if let Some(verify) = &self.verify {
             builder = builder.verify(verify.clone());
         }
@@ -532,6 +543,46 @@ mod tests {
         assert_eq!(settings.bitstreams.len(), 1);
         // The variable for all cards is no setting of this kind.
         settings.set_from_environment("PANOPLY_FPGA_XCLBIN", "d.xclbin").unwrap();
+    }
+
+    #[test]
+    fn memory_pools_are_limited_for_all_devices_and_for_one() {
+        let text = "[devices]\npool_bytes_max = 0\npinned_bytes_max = 5\ndevice_bytes_max = 7\n\
+             [devices.memory.\"cuda:1\"]\npinned_bytes_max = 9\n";
+        let settings = parse(text).unwrap();
+        let (device_bytes_max, pool_bytes_max, pinned_bytes_max) = (Some(7), Some(0), Some(5));
+        assert_eq!(settings.open.memory, MemoryLimits { device_bytes_max, pool_bytes_max, pinned_bytes_max });
+        let own = MemoryLimits { pinned_bytes_max: Some(9), ..MemoryLimits::default() };
+        assert_eq!(settings.memory, [("cuda:1".parse().unwrap(), own)]);
+        for wrong in ["{ \"cuda:1\" = { pol_bytes_max = 1 } }", "{ \"GPU:0\" = {} }", "3", "{ \"cpu:0\" = 3 }"] {
+            let error = parse(&format!("[devices]\nmemory = {wrong}\n")).unwrap_err().to_string();
+            assert!(error.contains("devices.memory") && error.contains("pinned_bytes_max"), "{wrong}: {error}");
+        }
+        let mut settings = Settings::default();
+        settings.set_from_environment("PANOPLY_DEVICES_PINNED_BYTES_MAX", "3").unwrap();
+        assert_eq!(settings.open.memory.pinned_bytes_max, Some(3));
+    }
+
+    /// The CPU's pool keeps what an op has left, unless its limit is zero; its own limit counts.
+    #[cfg(feature = "cpu")]
+    #[test]
+    fn a_limit_of_a_pool_changes_what_a_runtime_keeps() {
+        use crate::prelude::*;
+        let only_cpu = "[devices]\nonly = [\"cpu\"]\n";
+        let limits =
+            [("", true), ("pool_bytes_max = 0\n", false), ("memory = { \"cpu:0\" = { pool_bytes_max = 0 } }\n", false)];
+        for (text, keeps) in limits {
+            let runtime = parse(&format!("{only_cpu}{text}")).unwrap().builder().build().unwrap();
+            let device = runtime.devices().next().unwrap().id;
+            let large = Tensor::zeros(DType::F32, [1 << 20]).unwrap();
+            drop(runtime.run_with(Map::neg(&large), RunOptions::require(device)).wait().unwrap());
+            assert_eq!(runtime.trim(device).unwrap() >= 4 << 20, keeps, "{text}");
+        }
+        let text = format!("{only_cpu}device_bytes_max = 1000000\n");
+        let runtime = parse(&text).unwrap().builder().build().unwrap();
+        let large = Tensor::zeros(DType::F32, [1 << 20]).unwrap();
+        let refused = runtime.run(Map::neg(&large)).wait().unwrap_err();
+        assert!(matches!(&refused, Error::OutOfMemory { asked: 4_194_304, free: 1_000_000, .. }), "{refused}");
     }
 
     #[test]

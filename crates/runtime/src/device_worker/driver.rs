@@ -76,7 +76,7 @@ pub(crate) struct Driver {
     options: OpenOptions,
     pub(super) clock: Arc<dyn Clock>,
     place: WorkerPlace,
-    engine: Option<Box<dyn Engine>>,
+    pub(super) engine: Option<Box<dyn Engine>>,
     pub(super) flights: Flights,
     pub(super) generation: Arc<Generation>,
     pub(super) batch: Vec<Item>,
@@ -190,6 +190,9 @@ impl Driver {
             }
         }
         self.batcher.set_capacity(self.lane.gate.capacity());
+        if let Some(step) = self.answer_memory_request() {
+            return step;
+        }
         let Some(took) = self.take_from_queue(now) else { return DriverStep::Exit };
         self.take_from_batcher(now);
         let submits = !self.batch.is_empty();
@@ -282,6 +285,7 @@ impl Driver {
         if self.drop_engine() && self.lane.state() != WorkerState::Failed {
             self.set_state(WorkerState::Stopped, None);
         }
+        self.refuse_memory_requests();
         DriverStep::Exit
     }
 
@@ -366,6 +370,7 @@ impl Driver {
         if self.set_state(WorkerState::Failed, Some(error)) {
             self.lane.shut();
             self.refuse_queued();
+            self.refuse_memory_requests();
         }
         DriverStep::Exit
     }
@@ -485,7 +490,7 @@ impl Driver {
     }
 
     /// Ends the step of a call that panicked or during which the driver was replaced.
-    fn interrupted(&mut self, now: Instant, interrupted: Interruption) -> DriverStep {
+    pub(super) fn interrupted(&mut self, now: Instant, interrupted: Interruption) -> DriverStep {
         match interrupted {
             Interruption::Replaced => DriverStep::Exit,
             Interruption::Panicked(message) => {

@@ -1,12 +1,14 @@
 //! Handles the ops that an engine has finished: they teach the router, go on to their next stop, or
 //! are answered.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use panoply_core::op::compute::{ComputeOp, Transfer};
-use panoply_core::{DeviceId, Error, FinishedOp, Location, Op, Outcome, PartRef, Report, Result, Tensor, Value};
+use panoply_core::{
+    Buffer, DeviceId, Error, FinishedOp, Location, Op, Outcome, PartRef, ReadBack, Report, Result, Tensor, Value,
+};
 use panoply_lockfree::foreign::{contain, discard, tell};
 use panoply_lockfree::wakes::Caller;
 
@@ -104,6 +106,7 @@ impl Landing<'_> {
             && let Ok(value) = &done.result
         {
             self.lane.objects.note(value);
+            attach(self.lane, value);
             let task = ticket.question_mut()?;
             let lesson = self.lesson(&task.forecast, &flight, &done);
             // The plain path: every input was here, and the output may stay here.
@@ -387,6 +390,22 @@ impl Landing<'_> {
         let history = task.history();
         history.bytes_moved = history.bytes_moved.saturating_add(bytes as u64);
         history.transferred = history.transferred.saturating_add(took);
+    }
+}
+
+/// Lets callers read the outputs that stay on the device.
+fn attach(lane: &Arc<Lane>, value: &Value) {
+    for part in value.parts() {
+        let buffer = match part {
+            PartRef::Tensor(tensor) => tensor.buffer(),
+            PartRef::Bytes(bytes) => bytes.buffer(),
+            PartRef::Object(_) | PartRef::Sink(_) => continue,
+        };
+        if let Buffer::Device(buffer) = buffer
+            && buffer.device() == lane.info.id
+        {
+            buffer.attach(|| Arc::downgrade(lane) as Weak<dyn ReadBack>);
+        }
     }
 }
 

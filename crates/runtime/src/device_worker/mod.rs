@@ -3,7 +3,7 @@
 //! * `lane`, below this module: the state that callers, the worker and its supervisor share.
 //! * `driver`: the worker's loop as a machine that takes one step at a time, so that a simulation
 //!   can run it under a virtual clock. `intake`: its steps that take ops out of the lane. `visit`:
-//!   its calls into foreign code.
+//!   its calls into foreign code. `memory`: its answers to requests for the device's memory.
 //! * `flights`: the ops inside the engine.
 //! * `landing`: answers or forwards the ops that the engine has finished.
 //! * `supervisor`: starts the worker's thread, and replaces it when it hangs. `vigil`: how the
@@ -33,6 +33,7 @@ pub(crate) mod driver;
 pub(crate) mod flights;
 mod intake;
 mod landing;
+mod memory;
 pub(crate) mod supervisor;
 mod vigil;
 pub(crate) mod visit;

@@ -239,10 +239,8 @@ impl Lane {
     /// Whether an idle worker has a reason to take a step.
     pub(crate) fn has_news(&self) -> bool {
         let others = || self.normal.has_news() || self.urgent.has_news() || self.patient.has_news();
-        self.normal.queue_has_news()
-            || (self.mixed.load(Ordering::Acquire) && others())
-            || self.warm_ups.has_news()
-            || self.looks.has_news()
+        let requests = || self.warm_ups.has_news() || self.memory_requests.has_news() || self.looks.has_news();
+        self.normal.queue_has_news() || (self.mixed.load(Ordering::Acquire) && others()) || requests()
     }
 
     /// Whether no op waits and none can arrive any more.

@@ -13,6 +13,7 @@
 //! * `inlet`: the entrance of the relay, for ops that leave for another lane.
 //! * `warm_ups`: kernels to compile while the worker is idle.
 //! * `looks`: when the worker asks its engine for the device's health.
+//! * `memory_requests`: callers' requests for pinned memory, and to free cached memory.
 //! * `opinions`: answers that wait to be compared with another device's.
 //! * `objects`: the device objects that must be made again after the device was lost.
 //! * `report`: the types that users see of all this.
@@ -45,6 +46,7 @@ mod in_parts;
 pub(crate) mod inlet;
 mod line;
 mod looks;
+mod memory_requests;
 mod objects;
 pub(crate) mod opinions;
 mod report;
@@ -58,6 +60,8 @@ pub(crate) use in_parts::InParts;
 pub(crate) use inlet::Inlet;
 use line::OpQueue;
 use looks::Looks;
+use memory_requests::MemoryRequests;
+pub(crate) use memory_requests::{MemoryAnswer, MemoryRequest};
 pub(crate) use objects::Objects;
 use opinions::Opinions;
 use panoply_lockfree::CacheLine;
@@ -119,6 +123,7 @@ pub(crate) struct Lane {
     mixed: AtomicBool,
     pub(crate) warm_ups: WarmUps,
     pub(crate) looks: Looks,
+    memory_requests: MemoryRequests,
     mode: AtomicU8,
     /// The answers that wait to be compared, if answers are compared at all.
     opinions: Option<Arc<Opinions>>,
@@ -218,6 +223,7 @@ impl Lane {
             mixed: AtomicBool::new(false),
             warm_ups: WarmUps::new(),
             looks: Looks::default(),
+            memory_requests: MemoryRequests::new(),
             mode: AtomicU8::new(RUN),
             opinions: setup.opinions.clone(),
             chosen: AtomicU64::new(opinions::CHOSEN_FIRST),

@@ -18,7 +18,7 @@ use panoply_core::{
 
 use super::{InParts, Lane};
 use crate::health::Mark;
-use crate::learned::model::CurveKey;
+use crate::learned::model::{CurveKey, log2};
 use crate::options::{FallbackPolicy, Wishes};
 
 /// A caller's request to a worker.
@@ -141,6 +141,29 @@ impl Forecast {
 }
 
 impl OpRequest {
+    /// The request of a caller that reads a tensor on the lane's device: a transfer, which no other
+    /// lane can run.
+    pub(crate) fn of_read(lane: &Lane, transfer: Op, accepted: Instant, deadline: Instant) -> OpRequest {
+        let time_ns = lane.links.down.time_ns(transfer.input_bytes() as f32);
+        let forecast = Forecast {
+            key: CurveKey::new(transfer.name(), transfer.dtype(), transfer.cost_class()),
+            work_log2: log2(transfer.work() as f32),
+            queue_ns: lane.backlog_ns() as f32,
+            transfer_ns: 0.0,
+            run_ns: time_ns,
+            service_ns: time_ns,
+            target: lane.id,
+            probe: false,
+            settled: false,
+            explored: false,
+            foreign: false,
+        };
+        let wishes = Wishes { deadline: Some(deadline), pinned: true, ..Wishes::none(FallbackPolicy::None) };
+        let (op, load_ns) = (Some(transfer), time_ns as u64);
+        let (keep, verify, session, seat, history) = (false, false, false, None, None);
+        OpRequest { op, accepted, wishes, forecast, load_ns, keep, verify, session, seat, history }
+    }
+
     pub(crate) fn history(&mut self) -> &mut History {
         self.history.get_or_insert_default()
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use panoply_core::clock::SystemClock;
-use panoply_core::{Absence, Api, Backend, DeviceId, Error, OpenOptions};
+use panoply_core::{Absence, Api, Backend, DeviceId, Error, MemoryLimits, OpenOptions};
 use panoply_lockfree::foreign::{contain, tell};
 use panoply_lockfree::queue::QUEUE_DEPTH_MAX;
 use panoply_placement::{DevicePlan, PlacementOptions, Topology};
@@ -45,6 +45,7 @@ pub struct Builder {
     absent: Vec<BackendReport>,
     limits: WorkerLimits,
     open: OpenOptions,
+    memory: Vec<(DeviceId, MemoryLimits)>,
     rules: HealthRules,
     batching: Batching,
     fallback: FallbackPolicy,
@@ -114,6 +115,13 @@ impl Builder {
     /// Sets how devices are opened.
     pub fn open_options(mut self, open: OpenOptions) -> Builder {
         self.open = open;
+        self
+    }
+
+    /// Sets the sizes of one device's memory pools. Limits that are `None` are those of
+    /// [`Builder::open_options`].
+    pub fn memory_of(mut self, device: DeviceId, limits: MemoryLimits) -> Builder {
+        self.memory.push((device, limits));
         self
     }
 
@@ -201,6 +209,7 @@ impl Builder {
             setup,
             open: self.open,
             places: WorkerPlaces::new(self.placement),
+            memory: self.memory,
         };
         let runtime = Runtime {
             router: Arc::clone(&router),
@@ -229,6 +238,8 @@ impl Builder {
     fn check(&self) -> Result<(), BuildError> {
         check_limits(&self.limits)?;
         check_rules(&self.rules)?;
+        check_memory(&self.open.memory)?;
+        self.memory.iter().try_for_each(|(_, limits)| check_memory(&limits.or(self.open.memory)))?;
         if let Some(verify) = &self.verify
             && verify.wait_max.is_zero()
         {
@@ -413,6 +424,20 @@ fn check_devices(runtime: &Runtime) -> Result<(), BuildError> {
         }
     }
     Ok(())
+}
+
+fn check_memory(limits: &MemoryLimits) -> Result<(), BuildError> {
+    match (limits.device_bytes_max, limits.pool_bytes_max) {
+        (Some(0), _) => {
+            let (what, expected) = ("memory.device_bytes_max", "at least 1");
+            Err(BuildError::BadLimit { what, expected, got: "0".to_owned() })
+        }
+        (Some(device), Some(pool)) if pool > device => Err(BuildError::Contradiction {
+            first: format!("memory.pool_bytes_max = {pool}"),
+            second: format!("memory.device_bytes_max = {device}, which must not be below it"),
+        }),
+        _ => Ok(()),
+    }
 }
 
 fn check_rules(rules: &HealthRules) -> Result<(), BuildError> {

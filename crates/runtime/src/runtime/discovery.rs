@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use panoply_core::clock::SystemClock;
 use panoply_core::cpu_set::CpuSet;
-use panoply_core::{Absence, Api, Backend, DeviceId, DeviceInfo, DeviceKind, Error, OpenOptions};
+use panoply_core::{Absence, Api, Backend, DeviceId, DeviceInfo, DeviceKind, Error, MemoryLimits, OpenOptions};
 use panoply_lockfree::foreign::contain;
 use panoply_placement::{Topology, WorkerPlace};
 
@@ -207,7 +207,7 @@ impl Runtime {
         found: &dyn Fn(DeviceId) -> bool,
     ) -> Result<(), Error> {
         let (device, lanes) = (info.id, &self.router.lanes);
-        let Control { supervisor, setup, open, places, .. } = control;
+        let Control { supervisor, setup, open, memory, places, .. } = control;
         let Some(supervisor) = supervisor else { return Err(Error::ShuttingDown) };
         let serving = lanes.serving(device);
         if let Some(before) = serving.filter(|before| is_same_device(&before.lane.info, info)) {
@@ -219,6 +219,7 @@ impl Runtime {
         }
         let place = places.plan.place(device, None, 0);
         let mut options = open.clone();
+        options.memory = limits_of(memory, device).or(open.memory);
         options.threads = options.threads.or_else(|| engine_threads(topology, info, &place));
         let opener = Opener { backend: Arc::clone(backend), options, clock: Arc::new(SystemClock), place };
         let (own_slot, crowded) = (serving.map(|before| before.lane.id), lanes.len() >= LANES_MAX);
@@ -269,13 +270,14 @@ impl Runtime {
     /// device's own takes its ops.
     fn start_pools(&self, control: &mut Control, topology: &Topology, backend: &Arc<dyn Backend>, device: &Candidate) {
         let (lanes, leader) = (&self.router.lanes, &device.lane);
-        let Control { supervisor: Some(supervisor), setup, open, places, .. } = control else { return };
+        let Control { supervisor: Some(supervisor), setup, open, memory, places, .. } = control else { return };
         let pools = Arc::clone(&setup.pools);
+        let open = OpenOptions { memory: limits_of(memory, leader.info.id).or(open.memory), ..open.clone() };
         let opener_of = |name: PoolName, number: usize| {
             let pool = pools.get(name)?;
             let planned = places.plan.place(leader.info.id, Some(name.name()), number);
             let place = pool_place(topology, &leader.info, pool, planned)?;
-            let options = pool_options(topology, &leader.info, &place, open, pool);
+            let options = pool_options(topology, &leader.info, &place, &open, pool);
             Some(Opener { backend: Arc::clone(backend), options, clock: Arc::new(SystemClock), place })
         };
         if device.has_pool_lanes() {
@@ -342,7 +344,14 @@ fn pool_options(
     let all =
         engine_threads(topology, info, place).map(|cores| open.threads.map_or(cores, |threads| threads.min(cores)));
     let threads = all.map(|all| ((all as f32 * pool.core_share).ceil() as usize).clamp(1, all)).or(open.threads);
-    OpenOptions { threads, pool_bytes_max: pool.memory_bytes_max.or(open.pool_bytes_max), ..open.clone() }
+    let of_pool = MemoryLimits { pool_bytes_max: pool.memory_bytes_max, ..MemoryLimits::default() };
+    OpenOptions { threads, memory: of_pool.or(open.memory), ..open.clone() }
+}
+
+/// The sizes of memory pools that were set for one device. What was set last counts.
+fn limits_of(memory: &[(DeviceId, MemoryLimits)], device: DeviceId) -> MemoryLimits {
+    let own = memory.iter().rev().filter(|(of, _)| *of == device).map(|(_, limits)| *limits);
+    own.fold(MemoryLimits::default(), MemoryLimits::or)
 }
 
 /// Whether this is the same device as before, so that what was learned about it still applies.

@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 
 use panoply_core::op::compute::{ComputeOp, Transfer};
 use panoply_core::{
-    Absence, Alternative, Api, Backend, DeviceId, DeviceInfo, Error, Location, Op, OpenOptions, Operation, Result,
+    Absence, Alternative, Api, Backend, DeviceId, DeviceInfo, Error, Location, MemoryLimits, Op, OpenOptions,
+    Operation, Result,
 };
 
 use crate::claims::{Claim, Share};
@@ -43,6 +44,7 @@ use crate::verifier::VerifierThread;
 
 mod builder;
 mod discovery;
+mod memory;
 mod places;
 
 pub use builder::{BuildError, Builder};
@@ -103,6 +105,8 @@ struct Control {
     setup: LaneSetup,
     open: OpenOptions,
     places: WorkerPlaces,
+    /// Sizes of memory pools that differ from `open`.
+    memory: Vec<(DeviceId, MemoryLimits)>,
 }
 
 /// The devices that one backend found.

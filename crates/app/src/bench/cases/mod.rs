@@ -5,7 +5,8 @@
 //!
 //! [`compute`], [`crypto`], [`signal`] and [`graph`] have the ops of these domains. `collection`
 //! has searches in a collection of vectors, `link` the copies between host and device, `pipeline`
-//! the cost of stages and the gain of overlapping, and `nn` training steps. Names are stable, so
+//! the cost of stages and the gain of overlapping, `pool` what caching memory gains, and `nn`
+//! training steps. Names are stable, so
 //! that results of different versions, machines and libraries can be joined on them.
 
 mod case;
@@ -18,10 +19,12 @@ mod graph;
 mod link;
 mod nn;
 mod pipeline;
+mod pool;
 mod signal;
 
 use self::case::MI;
 pub use self::case::{Amount, Case, Scale};
+pub use self::pool::gains;
 
 /// The load that keeps a GPU busy until it is measured.
 pub const LOAD: &dyn Case = &compute::ScaleAddReluCase { elements: 16 * MI };
@@ -32,7 +35,7 @@ pub fn all() -> impl Iterator<Item = &'static dyn Case> {
         ($($domain:ident in $module:ident;)*) => { [$($module::CASES),*] };
     }
     let ops = panoply::for_each_domain!(of_each);
-    let others = [nn::CASES, collection::CASES, link::CASES, pipeline::CASES];
+    let others = [nn::CASES, collection::CASES, link::CASES, pipeline::CASES, pool::CASES];
     ops.into_iter().chain(others).flatten().copied()
 }
 

@@ -68,6 +68,9 @@ impl Context {
     pub fn place(&mut self, target: Address, tensor: &Tensor) -> Result<()> {
         match tensor.buffer() {
             Buffer::Host(_) => {
+                if let Some(byte) = repeated_byte(tensor) {
+                    return self.fill(target, byte, tensor.len_bytes());
+                }
                 let contiguous = tensor.contiguous()?;
                 self.upload(target, contiguous.as_bytes()?)?;
                 if !tensor.is_contiguous() {
@@ -149,4 +152,16 @@ impl Context {
         self.driver.record(stop, stream)?;
         Ok(stop)
     }
+}
+
+/// The byte that all bytes of a host tensor are, if it is one element that is broadcast: such a
+/// tensor, as of `Runtime::empty_on`, is not copied.
+fn repeated_byte(tensor: &Tensor) -> Option<u8> {
+    let is_one = tensor.shape().iter().zip(tensor.strides().iter()).all(|(size, stride)| *size == 1 || *stride == 0);
+    if tensor.elements() < 2 || !is_one {
+        return None;
+    }
+    let size = tensor.dtype().size_bytes();
+    let element = tensor.host_bytes().ok()?.get(tensor.offset() * size..)?.get(..size)?;
+    element.iter().all(|byte| *byte == element[0]).then_some(element[0])
 }

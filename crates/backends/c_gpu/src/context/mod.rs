@@ -16,7 +16,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
-use panoply_core::{DeviceId, HostBufferMut, MemoryStats, Result, Tensor, Value};
+use panoply_core::{DeviceId, HostBufferMut, MemoryLimits, MemoryStats, Result, Tensor, Value};
 use panoply_graph::ResidentPlan;
 
 use crate::compile::CompileQueue;
@@ -176,18 +176,18 @@ impl OpResources {
 }
 
 impl Context {
-    /// A context on an opened device, whose pool keeps at most this many bytes for reuse.
+    /// A context on an opened device, with pools of these sizes.
     pub fn new(
         driver: Rc<dyn Driver>,
         device: DeviceId,
         queue: Arc<CompileQueue>,
-        cached_bytes_max: usize,
+        limits: &MemoryLimits,
         peers: Option<Arc<Peers>>,
     ) -> Context {
         let peer = peers.as_ref().map(|peers| peers.join(device, driver.context_handle()));
         Context {
-            memory: DeviceMemory::new(Rc::clone(&driver), device, cached_bytes_max, peer),
-            staging: Staging::new(Rc::clone(&driver)),
+            memory: DeviceMemory::new(Rc::clone(&driver), device, limits, peer),
+            staging: Staging::new(Rc::clone(&driver), limits.pinned_bytes_max),
             complaints: DeviceErrors::new(Rc::clone(&driver), device),
             kernels: Kernels::new(device, queue),
             states: States::default(),
@@ -255,7 +255,7 @@ impl Context {
     /// Finishes an op: evaluates its error words and releases its resources.
     pub(crate) fn settle(&mut self, queued: &mut OpResources) -> Result<()> {
         queued.retired.drain(..).for_each(|function| self.driver.unload(function));
-        queued.lent.drain(..).for_each(|address| self.driver.free(address));
+        queued.lent.drain(..).for_each(|address| self.driver.take_back(address));
         let settled: Vec<Result<()>> =
             queued.complaints.drain(..).map(|complaint| self.complaints.settle(complaint)).collect();
         settled.into_iter().collect()
@@ -336,6 +336,17 @@ impl Context {
     #[cfg(test)]
     pub(crate) fn limit_kernels(&mut self, loaded_max: usize) {
         self.kernels.limit(loaded_max);
+    }
+
+    /// Pinned host memory, with arbitrary contents.
+    pub(crate) fn pinned(&mut self, len_bytes: usize) -> Result<HostBufferMut> {
+        self.staging.target(len_bytes)
+    }
+
+    /// Frees memory that the pools cache, until at most `keep_bytes` are cached in each.
+    pub(crate) fn trim(&mut self, keep_bytes: usize) {
+        self.memory.trim(keep_bytes);
+        self.staging.trim(keep_bytes);
     }
 
     /// Statistics of the pools of device memory and of pinned host memory.

@@ -2,6 +2,7 @@
 //! late and shuffled if a test asks for that.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_void};
 use std::io::Write;
 use std::num::NonZero;
@@ -25,6 +26,7 @@ use crate::compile::Compiler;
 use crate::driver::{
     Address, CapturedGraph, Captures, ContextHandle, Driver, Event, Function, LANES_MAX, Launch, Properties, Stream,
 };
+use crate::host_reads::HostReads;
 use crate::library::Convolutions;
 
 /// Size of the emulated device's memory.
@@ -67,6 +69,10 @@ pub struct EmulatedDriver {
     loops: Option<Loops>,
     /// The kernel whose result gets one bit flipped, and the index of the byte.
     spoiled: Option<(&'static str, usize)>,
+    /// Whether it has no memory of its own, so that kernels read pinned host memory in place.
+    is_integrated: bool,
+    /// The ranges of pinned host memory, by their starts.
+    pinned: RefCell<BTreeMap<usize, usize>>,
     /// Queued copies from the host, if they are delayed until an operation needs them; `None` if
     /// copies are done at once.
     late: Option<RefCell<Vec<Upload>>>,
@@ -144,6 +150,8 @@ impl EmulatedDriver {
             recording: Recording::default(),
             loops: None,
             spoiled: None,
+            is_integrated: false,
+            pinned: RefCell::default(),
             late: None,
             lane: Rc::default(),
             shuffled: None,
@@ -273,6 +281,12 @@ impl EmulatedDriver {
         self.check_guards(&loaded.name)
     }
 
+    /// Makes it a device without memory of its own, whose kernels read pinned host memory in place.
+    pub fn integrated(mut self) -> EmulatedDriver {
+        self.is_integrated = true;
+        self
+    }
+
     /// Performs the delayed copies.
     fn catch_up(&self) {
         for Upload { target, source, bytes } in self.late.iter().flat_map(RefCell::take) {
@@ -392,14 +406,24 @@ impl Driver for EmulatedDriver {
         }
     }
 
-    unsafe fn pin(&self, _start: NonNull<u8>, _bytes: usize) -> Result<()> {
+    unsafe fn pin(&self, start: NonNull<u8>, bytes: usize) -> Result<()> {
+        self.pinned.borrow_mut().insert(start.addr().get(), bytes);
         Ok(())
     }
 
-    fn unpin(&self, _start: NonNull<u8>) {}
+    fn unpin(&self, start: NonNull<u8>) {
+        self.pinned.borrow_mut().remove(&start.addr().get());
+    }
 
-    fn is_pinned(&self, _start: *const u8) -> bool {
-        false
+    fn is_pinned(&self, start: *const u8) -> bool {
+        let pinned = self.pinned.borrow();
+        let before = pinned.range(..=start.addr()).next_back();
+        self.is_integrated && before.is_some_and(|(first, bytes)| start.addr() - first < *bytes)
+    }
+
+    unsafe fn lend(&self, start: *const u8, bytes: usize) -> Option<Address> {
+        let reads = HostReads::of(self.is_integrated, true, false);
+        reads.include(start, bytes, || self.is_pinned(start)).then_some(Address(start as u64))
     }
 
     fn pinned_address(&self, byte: *const u8) -> Result<Address> {

@@ -47,6 +47,7 @@ pub struct EmulatedBackend {
     late_uploads: bool,
     shuffled_streams: Option<u64>,
     calls: Arc<AtomicU64>,
+    integrated: bool,
     devices: Devices,
 }
 
@@ -67,6 +68,7 @@ impl EmulatedBackend {
             late_uploads: false,
             shuffled_streams: None,
             calls: Arc::default(),
+            integrated: false,
             devices: Devices::default(),
         })
     }
@@ -141,6 +143,12 @@ impl EmulatedBackend {
         self.calls.load(Ordering::Relaxed)
     }
 
+    /// Devices without memory of their own: see [`EmulatedDriver::integrated`].
+    pub fn integrated(mut self) -> EmulatedBackend {
+        self.integrated = true;
+        self
+    }
+
     fn reach(&self) -> Reach {
         let all = (1_u64 << self.count) - 1;
         std::array::from_fn(|index| all & !(1 << index))
@@ -192,6 +200,7 @@ impl GpuBackend for EmulatedBackend {
             Some(seed) => driver.with_shuffled_streams(seed.wrapping_add(u64::from(device.id.index))),
             None => driver,
         };
+        let driver = if self.integrated { driver.integrated() } else { driver };
         let driver = if self.convolutions { driver.with_convolutions() } else { driver };
         let driver = match self.spoiled {
             Some((kernel, byte)) => driver.with_spoiled(kernel, byte),

@@ -12,7 +12,7 @@ use panoply_core::error::panic_message;
 use panoply_core::op::compute::{ComputeOp, Search};
 use panoply_core::op::graph::{GraphOp, RunGraph};
 use panoply_core::op::signal::SignalOp;
-use panoply_core::{Buffer, Describe, DeviceId, Error, Item, Op, Operation, Result, Tensor, Value};
+use panoply_core::{Buffer, Describe, DeviceId, Error, Item, MemoryLimits, Op, Operation, Result, Tensor, Value};
 use panoply_cpu_crypto::is_in_place;
 
 use super::compute::search;
@@ -45,8 +45,9 @@ const MEDIUM_PER_THREAD_MIN: usize = 4;
 const QUERIES_MAX: usize = 4096;
 /// Maximal number of rows of joined runs of one graph.
 const GRAPH_ROWS_MAX: usize = 4096;
-/// Maximal size of each thread's memory pool for its own ops.
-const MEMBER_POOL_BYTES_MAX: usize = 64 << 20;
+/// The size of each thread's memory pool for its own ops.
+const MEMBER_MEMORY: MemoryLimits =
+    MemoryLimits { device_bytes_max: None, pool_bytes_max: Some(64 << 20), pinned_bytes_max: None };
 
 /// Result of one op of a batch.
 pub(crate) struct BatchedResult {
@@ -73,7 +74,7 @@ impl Members {
 
     fn reserve(&mut self, count: usize, like: &Context) {
         while self.contexts.len() < count {
-            let memory = HostMemory::new(Some(MEMBER_POOL_BYTES_MAX));
+            let memory = HostMemory::new(MEMBER_MEMORY);
             self.contexts.push(Mutex::new(Context::new(Team::single(), like.simd, memory, like.provider)));
         }
     }

@@ -19,9 +19,11 @@ pub const INVALID_IMAGE: c_int = 200;
 pub const NOT_FOUND: c_int = 500;
 pub const LAUNCH_FAILURE: c_int = 719;
 
+pub const ATTRIBUTE_CAN_MAP_HOST_MEMORY: c_int = 3;
 pub const ATTRIBUTE_INTEGRATED: c_int = 16;
 pub const ATTRIBUTE_MAX_THREADS_PER_BLOCK: c_int = 56;
 pub const ATTRIBUTE_MULTIPROCESSOR_COUNT: c_int = 63;
+pub const ATTRIBUTE_PAGEABLE_MEMORY_ACCESS: c_int = 65;
 pub const ATTRIBUTE_PCI_BUS_ID: c_int = 67;
 pub const ATTRIBUTE_PCI_DEVICE_ID: c_int = 68;
 pub const ATTRIBUTE_PCI_DOMAIN_ID: c_int = 69;

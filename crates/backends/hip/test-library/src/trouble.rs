@@ -15,6 +15,7 @@ struct InjectedFailure {
 thread_local! {
     static TROUBLES: RefCell<Vec<InjectedFailure>> = const { RefCell::new(Vec::new()) };
     static ARCHITECTURE: RefCell<Option<String>> = const { RefCell::new(None) };
+    static INTEGRATED: Cell<bool> = const { Cell::new(false) };
     static LIVE: Cell<i64> = const { Cell::new(0) };
 }
 
@@ -36,6 +37,12 @@ pub unsafe extern "C" fn panoply_test_architecture(name: *const c_char) {
     ARCHITECTURE.set(Some(name));
 }
 
+/// Sets whether the emulated device shares the host's memory, for this thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn panoply_test_integrated(is_integrated: bool) {
+    INTEGRATED.set(is_integrated);
+}
+
 /// Sets the number of emulated devices.
 #[unsafe(no_mangle)]
 pub extern "C" fn panoply_test_devices(count: c_int) {
@@ -51,6 +58,10 @@ pub extern "C" fn panoply_test_live() -> i64 {
 
 pub(crate) fn devices() -> c_int {
     DEVICES.load(Ordering::Relaxed)
+}
+
+pub(crate) fn is_integrated() -> bool {
+    INTEGRATED.get()
 }
 
 pub(crate) fn architecture() -> String {

@@ -54,6 +54,16 @@ impl TestLibrary {
         unsafe { set(name.as_ptr()) };
     }
 
+    /// Sets whether the emulated device shares the host's memory, for this thread.
+    #[allow(dead_code)] // As above.
+    pub fn integrated(&self, is_integrated: bool) {
+        // SAFETY: the exported function has this signature.
+        let set: Symbol<'_, unsafe extern "C" fn(bool)> =
+            unsafe { self.library.get("panoply_test_integrated\0") }.unwrap();
+        // SAFETY: both values are valid.
+        unsafe { set(is_integrated) };
+    }
+
     /// Sets the number of emulated devices.
     #[allow(dead_code)] // As above.
     pub fn devices(&self, count: c_int) {

@@ -6,7 +6,9 @@ use panoply_conformance::reference::reference;
 use panoply_conformance::values::difference;
 use panoply_core::expr::Expr;
 use panoply_core::op::compute::{Gather, Map, MatMul, Reduce, Softmax, Sort, Transfer};
-use panoply_core::{DType, Describe, Error, FinishedOp, Item, Op, OpenOptions, Operation, Result, Tensor};
+use panoply_core::{
+    DType, Describe, Error, FinishedOp, Item, MemoryLimits, Op, OpenOptions, Operation, Result, Tensor,
+};
 use panoply_kernels::wgsl::Kernel;
 use panoply_wgsl_gpu::internals::SLOT_BYTES;
 
@@ -294,7 +296,8 @@ pub fn maps_that_wait_when_the_device_is_lost_are_answered(backend: &dyn TestBac
 
 pub fn large_tensors_and_small_pools_stay_out_of_the_arena(backend: &dyn TestBackend) {
     let Ok(devices) = backend.discover() else { return };
-    let options = OpenOptions { pool_bytes_max: Some(SLOT_BYTES), ..OpenOptions::default() };
+    let memory = MemoryLimits { pool_bytes_max: Some(SLOT_BYTES), ..MemoryLimits::default() };
+    let options = OpenOptions { memory, ..OpenOptions::default() };
     let mut engine = backend.open_engine(&devices[0], &options).unwrap();
     let one = all(&mut *engine, 1.0, 64);
     let sums = run(&mut *engine, vec![Map::add(&one, &one); 2]);

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, TryLockError, Weak};
 
 use panoply_core::buffer::{HOST_ALIGN_BYTES, HostBufferMut};
 use panoply_core::pool::{BlockSource, Pool};
-use panoply_core::{Error, MemoryStats, Result};
+use panoply_core::{Error, MemoryLimits, MemoryStats, Result};
 
 /// Outputs of at least this size come from the pool. Below it the allocator reuses its own memory
 /// well.
@@ -28,9 +28,15 @@ pub struct HostMemory {
 }
 
 impl HostMemory {
-    /// Memory whose pool keeps at most `pool_bytes_max` bytes.
-    pub fn new(pool_bytes_max: Option<usize>) -> HostMemory {
-        HostMemory { pool: Pool::new(HostPages, pool_bytes_max.unwrap_or(POOL_BYTES_DEFAULT)) }
+    /// Memory with a pool of this size.
+    pub fn new(limits: MemoryLimits) -> HostMemory {
+        let pool = Pool::new(HostPages, limits.pool_bytes_max.unwrap_or(POOL_BYTES_DEFAULT));
+        HostMemory { pool: pool.with_bytes_max(limits.device_bytes_max.map(|bytes| bytes as u64)) }
+    }
+
+    /// Frees cached blocks, until at most `keep_bytes` are cached.
+    pub fn trim(&mut self, keep_bytes: usize) {
+        self.pool.trim(keep_bytes);
     }
 
     /// Initialised memory with arbitrary contents, to be overwritten.
@@ -63,6 +69,10 @@ impl BlockSource for HostPages {
             free: 0,
             largest: 0,
         })
+    }
+
+    fn place(&self) -> String {
+        "the host".to_owned()
     }
 }
 
@@ -166,7 +176,7 @@ mod tests {
 
     #[test]
     fn large_outputs_reuse_their_pages() {
-        let mut memory = HostMemory::new(None);
+        let mut memory = HostMemory::new(MemoryLimits::default());
         let first = memory.take(3 << 20).unwrap().freeze();
         let address = first.bytes().as_ptr();
         drop(first);
@@ -174,6 +184,20 @@ mod tests {
         assert_eq!(second.bytes().as_ptr(), address);
         let stats = memory.stats();
         assert_eq!((stats.hits, stats.misses), (1, 1));
+    }
+
+    #[test]
+    fn a_limit_bounds_what_is_lent_and_trimming_frees_the_rest() {
+        let limits = MemoryLimits { device_bytes_max: Some(8 << 20), ..MemoryLimits::default() };
+        let mut memory = HostMemory::new(limits);
+        let first = memory.take(6 << 20).unwrap();
+        let refused = memory.take(4 << 20).map(drop);
+        assert!(matches!(refused, Err(Error::OutOfMemory { free: 0x20_0000, .. })), "{refused:?}");
+        drop(first);
+        memory.take(4 << 20).unwrap();
+        assert_eq!(memory.stats().cached_bytes, 4 << 20);
+        memory.trim(0);
+        assert_eq!(memory.stats().cached_bytes, 0);
     }
 
     #[test]
@@ -205,7 +229,7 @@ mod tests {
 
     #[test]
     fn absurd_sizes_are_out_of_memory() {
-        let mut memory = HostMemory::new(None);
+        let mut memory = HostMemory::new(MemoryLimits::default());
         assert!(matches!(memory.take(isize::MAX as usize / 2), Err(Error::OutOfMemory { .. })));
     }
 }

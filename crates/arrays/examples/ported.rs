@@ -9,8 +9,9 @@
 
 use std::error::Error;
 use std::sync::Arc;
+use std::time::Instant;
 
-use panoply_arrays::{ComputeBackend, HostBackend, RuntimeBackend};
+use panoply_arrays::{ComputeBackend, FusedBackend, HostBackend, RuntimeBackend};
 use panoply_nn::random::Random;
 
 /// Number of neurons in the hidden layer, number of points, and the learning rate.
@@ -120,11 +121,20 @@ pub fn losses_after<B: ComputeBackend>(backend: &B, steps: usize) -> panoply_nn:
 
 fn main() -> Result<(), Box<dyn Error>> {
     let runtime = panoply_runtime::Runtime::builder().backend(Arc::new(panoply_cpu::CpuBackend::new())).build()?;
-    let on_devices = RuntimeBackend::new(Arc::new(runtime));
-    let all = [losses_before(200), losses_after(&HostBackend::new(), 200)?, losses_after(&on_devices, 200)?];
-    println!("step   ndarray   host backend   devices");
+    let runtime = Arc::new(runtime);
+    let (on_devices, fused) = (RuntimeBackend::new(Arc::clone(&runtime)), FusedBackend::new(runtime));
+    let timed = |losses: &mut dyn FnMut() -> panoply_nn::Result<Vec<f32>>| {
+        let start = Instant::now();
+        losses().map(|losses| (losses, start.elapsed() / 200))
+    };
+    let (devices, each) = timed(&mut || losses_after(&on_devices, 200))?;
+    let (graphs, each_fused) = timed(&mut || losses_after(&fused, 200))?;
+    println!("a step takes {each:?} op by op, and {each_fused:?} as fused graphs");
+    let all = [losses_before(200), losses_after(&HostBackend::new(), 200)?, devices, graphs];
+    println!("step   ndarray   host backend   devices   fused");
     for step in (0..200).step_by(40).chain([199]) {
-        println!("{step:4}   {:.5}   {:.5}        {:.5}", all[0][step], all[1][step], all[2][step]);
+        let [ndarray, host, devices, graphs] = [0, 1, 2, 3].map(|place| all[place][step]);
+        println!("{step:4}   {ndarray:.5}   {host:.5}        {devices:.5}   {graphs:.5}");
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use panoply_core::op::compute::{MatMul, Transpose};
 use panoply_core::op::crypto::{AeadAlgorithm, Key, Seal};
 use panoply_core::op::signal::{Filter, StartFilter, StreamFilter};
 use panoply_core::{
-    Absence, Api, Backend, DType, DeviceId, DeviceInfo, Domain, Engine, Op, OpenOptions, Support, Tensor,
+    Absence, Api, Backend, DType, DeviceId, DeviceInfo, Domain, Engine, MemoryLimits, Op, OpenOptions, Support, Tensor,
 };
 use panoply_cpu::CpuBackend;
 use panoply_runtime::{
@@ -146,7 +146,10 @@ fn a_pool_opens_its_own_engines_as_it_says() {
         queue_depth_max: Some(8),
         ..DevicePool::default()
     };
-    let open = OpenOptions { pool_bytes_max: Some(1 << 20), ..OpenOptions::default() };
+    let open = OpenOptions {
+        memory: MemoryLimits { pool_bytes_max: Some(1 << 20), ..MemoryLimits::default() },
+        ..OpenOptions::default()
+    };
     let builder = Runtime::builder().backend(backend.clone()).open_options(open).pools(of_crypto(pool));
     let runtime = builder.build().unwrap();
     let opened = backend.1.lock().unwrap().clone();
@@ -154,9 +157,9 @@ fn a_pool_opens_its_own_engines_as_it_says() {
     let devices = runtime.devices().count();
     assert_eq!((own.len(), of_pool.len()), (devices, 2 * devices));
     let cores = own[0].1.threads.unwrap();
-    assert_eq!(own[0].1.pool_bytes_max, Some(1 << 20));
+    assert_eq!(own[0].1.memory.pool_bytes_max, Some(1 << 20));
     assert!(of_pool.iter().all(|(_, options)| options.threads == Some(cores.div_ceil(2))), "{of_pool:?} of {cores}");
-    assert!(of_pool.iter().all(|(_, options)| options.pool_bytes_max == Some(4096)));
+    assert!(of_pool.iter().all(|(_, options)| options.memory.pool_bytes_max == Some(4096)));
     let worker = &runtime.workers()[0];
     assert!(worker.pool_workers.iter().all(|worker| worker.queue_depth_max == 8), "{worker:?}");
     assert_ne!(worker.queue_depth_max, 8);

@@ -12,7 +12,7 @@ use panoply_core::{DType, Error as RunError, Tensor};
 use panoply_cpu::CpuBackend;
 use panoply_inputs::tasks::{DetectOptions, Detection};
 use panoply_models::{Array, ElementType, Model, ModelValue, Outputs};
-use panoply_pipeline::{Builder, Pipeline};
+use panoply_pipeline::{Builder, Pipeline, RunOutcome};
 use panoply_runtime::{RunOptions, Runtime};
 use panoply_serve::tasks::Detector;
 use panoply_serve::{Ensemble, Error, Member, ServeOptions, Server, Stage};
@@ -217,6 +217,23 @@ fn data_stays_on_the_device_from_the_picture_to_the_boxes() {
     let floats = (ITEMS * 3 * SIDE * SIDE * 4) as u64;
     assert!(on_device + 2 * floats < through_host, "{on_device} and {through_host} bytes moved");
     assert!(on_device < floats, "{on_device} bytes moved for pictures of {} bytes", ITEMS * 3 * 16 * 16);
+}
+
+#[test]
+fn a_trace_shows_the_device_of_each_step_of_a_model() {
+    let (runtime, _) = virtual_one(Script::new().latency(Duration::from_millis(1)));
+    let model = rows(&runtime, 2);
+    let builder = Pipeline::builder().trace(1000).source((0..5).map(|_| x()).collect::<Vec<_>>());
+    let model = builder.task("model", move |x: &ModelValue, options| model.run_with(&[("x", x.clone())], options));
+    let RunOutcome { result, trace, .. } = model.collect().start().unwrap().wait();
+    assert_eq!(result.unwrap().len(), 5);
+    let trace = trace.unwrap();
+    // For each item one span of the stage, and one for each of two graphs and of two copies.
+    assert!(trace.spans() >= 5 * (1 + 3), "{} spans", trace.spans());
+    let mut json = Vec::new();
+    trace.write_json(&mut json).unwrap();
+    let json = String::from_utf8(json).unwrap();
+    assert!(json.contains("\"name\":\"simulated:0\""), "{json}");
 }
 
 #[test]

@@ -99,7 +99,8 @@ pub trait Engine {
     fn submit(&mut self, batch: &mut Vec<Item>);
 
     /// Appends the ops that have finished since the last poll to `finished`, in the order of
-    /// submission, and returns the number of items in flight. If nothing has finished it may wait, for at most `wait_max`.
+    /// submission, and returns the number of items in flight. If nothing has finished it may wait,
+    /// for at most `wait_max`.
     fn poll(&mut self, finished: &mut Vec<FinishedOp>, wait_max: Duration) -> usize;
 
     /// The current state of the engine's memory pools.

@@ -11,7 +11,8 @@
 //!    device can work by itself. (The CPU engine computes in `submit`: its device is the calling
 //!    thread.)
 //! 2. Each submitted item comes out of `poll` exactly once, with its own result, in the order of
-//!    submission. One bad item never fails its neighbours. The worker compares each answer with the
+//!    submission. Where a device runs independent ops at the same time, a later one may come first.
+//!    One bad item never fails its neighbours. The worker compares each answer with the
 //!    op ([`Op::check_answer`]). A wrong answer counts as a fault of the device. An answer that is
 //!    overdue beyond the time limit counts as a hung device, even if other answers arrive
 //!    meanwhile.
@@ -98,8 +99,9 @@ pub trait Engine {
     /// Takes all items out of `batch` and starts them.
     fn submit(&mut self, batch: &mut Vec<Item>);
 
-    /// Appends the finished ops to `finished`, in the order of submission, and returns the number
-    /// of items in flight. If nothing has finished it may wait, for at most `wait_max`.
+    /// Appends the ops that have finished since the last poll to `finished`, in the order of
+    /// submission, and returns the number of items in flight. If nothing has finished it may wait,
+    /// for at most `wait_max`.
     fn poll(&mut self, finished: &mut Vec<FinishedOp>, wait_max: Duration) -> usize;
 
     /// The current state of the engine's memory pools.

@@ -25,9 +25,10 @@ const PRODUCTS: usize = 16;
 /// which the median counts.
 const TIME_PER_WAY: Duration = Duration::from_millis(500);
 const ROUNDS: usize = 5;
-/// Chains of each caller before measuring starts. They compile kernels, fill pools and record
-/// graphs.
-const WARM_UPS: usize = 50;
+/// The most chains of each caller before measuring starts, which fill pools and record graphs. Slow
+/// devices run as many as the time allows, but at least two.
+const WARM_UPS_MAX: usize = 50;
+const WARM_UPS_MIN: usize = 2;
 
 /// How a caller runs its chain.
 #[derive(Clone, Copy)]
@@ -93,8 +94,13 @@ fn measure(runtime: &Runtime, device: DeviceId, kind: Kind, time: Duration) -> p
     let (first, second): (&Chain<'_>, &Chain<'_>) = (&*chains[0], &*chains[1]);
     let both = || first().and_then(|()| second());
     let (mut alone, mut in_turn, mut at_once, mut ratios) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    // Compiles the kernels.
+    both()?;
+    let start = Instant::now();
+    both()?;
+    let fitting = (time.as_secs_f64() / start.elapsed().as_secs_f64().max(1e-9)) as usize;
     for round in 0..ROUNDS {
-        let warm_ups = if round == 0 { WARM_UPS } else { 1 };
+        let warm_ups = if round == 0 { fitting.clamp(WARM_UPS_MIN, WARM_UPS_MAX) } else { 1 };
         alone.push(time_of(vec![first], warm_ups, time)?);
         in_turn.push(time_of(vec![&both as &Chain<'_>], warm_ups, time)?);
         // Each caller runs one chain of a pair.

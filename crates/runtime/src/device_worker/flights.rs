@@ -6,9 +6,9 @@
 //! 2. A token names an entry and the use of that entry. So an engine that answers an op twice,
 //!    answers before it was given the op, or makes up a token is detected, and the answer is
 //!    ignored.
-//! 3. Engines answer in the order of submission. So the time of an op starts to count when it
-//!    becomes the oldest op that was submitted and not answered; later ops that land before it do
-//!    not extend its time.
+//! 3. Engines answer in the order of submission, or run ops side by side. So the time of an op
+//!    starts to count when it becomes the oldest op that was submitted and not answered; later ops
+//!    that land before it do not extend its time.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -1,5 +1,5 @@
-//! Sign with Ed25519 and with ECDSA over P-256 and P-384: one thread for each message, all under one
-//! key.
+//! Sign with Ed25519 and with ECDSA over P-256 and P-384: one thread for each message, all under
+//! one key.
 //!
 //! Everything runs on the device, in constant time: the nonces, the multiple of the base (a thread
 //! reads every entry of the table and selects one by masks), and the rest. Expanded keys lie in
@@ -14,10 +14,10 @@
 //! 1. Nonces are hedged. For each op the host draws as many random bytes of the system as a nonce
 //!    has. The nonce is a hash of these bytes, the message's index in the op, the key and the
 //!    message: RFC 6979, 3.6, for ECDSA, and for Ed25519 a first block of SHA-512 that contains
-//!    them beside the prefix. So the nonces of two signatures are unrelated, and a fault in a nonce, or a message
-//!    that changes between two reads, reveals nothing. With poor randomness the nonces are still as
-//!    good as those of the RFCs. Therefore Ed25519 signatures differ from those of RFC 8032, and
-//!    two of one message differ; they verify as usual.
+//!    them beside the prefix. So the nonces of two signatures are unrelated, and a fault in a
+//!    nonce, or a message that changes between two reads, reveals nothing. With poor randomness the
+//!    nonces are still as good as those of the RFCs. Therefore Ed25519 signatures differ from those
+//!    of RFC 8032, and two of one message differ; they verify as usual.
 //! 2. A second kernel verifies every signature before any is handed out, with tables of its own,
 //!    under the public key that the host has (ECDSA), or that a second expansion of the seed gives
 //!    (Ed25519): a fault in the key's expansion, in a table or in a signature does not verify.

@@ -3,8 +3,8 @@
 //! A thread asks for its place at two moments. [`WorkerPlace::begin`] comes before the worker opens
 //! its device: a worker with a core of its own may then run on all CPUs near the device, because
 //! the driver starts threads that inherit the CPUs and the priority. [`WorkerPlace::settle`] comes
-//! after that, and moves the worker to its core. A worker without a core of its own, such as one that
-//! computes with a team of threads, is placed at once, and its team inherits the place.
+//! after that, and moves the worker to its core. A worker without a core of its own, such as one
+//! that computes with a team of threads, is placed at once, and its team inherits the place.
 
 use panoply_core::cpu_set::CpuSet;
 

@@ -134,8 +134,8 @@ impl Planner<'_> {
     }
 
     /// Applies rule 5. Returns the demands for a node, with the workers that are still to be
-    /// placed, and how many of them may be exclusive. Isolated CPUs are not among the allowed ones, so that
-    /// only a quota is used up by them.
+    /// placed, and how many of them may be exclusive. Isolated CPUs are not among the allowed ones,
+    /// so that only a quota is used up by them.
     fn place_isolated<'r>(&mut self, request: &'r Request, exclusive_max: usize) -> (Vec<OpenDemand<'r>>, usize) {
         let mut left = self.topology.quota().map_or(usize::MAX, |quota| quota.cpus() - 1);
         let indexed = request.demands.iter().enumerate();

@@ -111,8 +111,8 @@ impl FpgaBackend {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).iter_mut().for_each(|seen| seen.identity = None);
     }
 
-    /// The complaints of the last search: cards that could not be used, and bitstreams of cards that
-    /// are not there.
+    /// The complaints of the last search: cards that could not be used, and bitstreams of cards
+    /// that are not there.
     pub fn troubles(&self) -> Vec<String> {
         self.troubles.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

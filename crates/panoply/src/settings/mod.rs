@@ -12,7 +12,7 @@
 //! pick = ["radeon", "cpu:0"]     # no others: ids, or parts of names
 //! power = "low"                  # integrated GPUs rather than discrete ones; high is the other way round
 //! threads = 8                    # of a CPU device
-//! bitstreams = { "0000:3b:00.1" = "cores.xclbin" }   # of FPGA cards, by PCI address or id (fpga:0)
+//! bitstreams = { "0000:3b:00.1" = "cores.xclbin" }   # of FPGA cards; or by id (fpga:0)
 //!
 //! [placement]
 //! cores = "auto"                 # own: workers of accelerators have a core each; shared; off

@@ -1,5 +1,5 @@
-//! `panoply plan`: shows the CPUs that the workers of this machine's devices would run on. A runtime
-//! with the same settings starts its threads from the same plan.
+//! `panoply plan`: shows the CPUs that the workers of this machine's devices would run on. A
+//! runtime with the same settings starts its threads from the same plan.
 
 use panoply::Settings;
 use panoply::placement::{Affinity, DevicePlan, PlanEntry, Topology};
@@ -9,8 +9,8 @@ use crate::configuration::{Format, PlanOptions};
 use crate::failure::Failure;
 use crate::screen::{Screen, bytes_text, wrapped};
 
-/// Makes the plan for this machine and prints it. Devices are looked for, and none is opened, except
-/// FPGA cards, whose cores are on them.
+/// Makes the plan for this machine and prints it. Devices are looked for, and none is opened,
+/// except FPGA cards, whose cores are on them.
 pub fn show(options: &PlanOptions, screen: &mut Screen) -> Result<(), Failure> {
     let topology = Topology::current();
     let plan = Settings::load().map_err(anyhow::Error::new)?.builder().plan()?;

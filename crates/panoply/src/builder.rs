@@ -155,16 +155,17 @@ impl Builder {
         self
     }
 
-    /// Sets where the workers' threads run; see [`PlacementOptions`]. A wish that the system refuses
-    /// is a note in [`Runtime::workers`](panoply_runtime::Runtime::workers).
+    /// Sets where the workers' threads run; see [`PlacementOptions`]. A wish that the system
+    /// refuses is a note in [`Runtime::workers`](panoply_runtime::Runtime::workers).
     pub fn placement(mut self, options: PlacementOptions) -> Builder {
         self.inner = self.inner.placement(options);
         self
     }
 
-    /// Loads a bitstream onto an FPGA card before its cores are looked at. `card` is its PCI address
-    /// (`0000:3b:00.1`) or its id (`fpga:0`). If the file cannot be loaded, the card is left out and
-    /// the reason is in [`Runtime::warnings`], or in the report of the API if it has no other card.
+    /// Loads a bitstream onto an FPGA card before its cores are looked at. `card` is its PCI
+    /// address (`0000:3b:00.1`) or its id (`fpga:0`). If the file cannot be loaded, the card is
+    /// left out and the reason is in [`Runtime::warnings`], or in the report of the API if it has
+    /// no other card.
     pub fn bitstream(mut self, card: impl Into<String>, file: impl Into<PathBuf>) -> Builder {
         self.bitstreams.insert(card.into(), file.into());
         self

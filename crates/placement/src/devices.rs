@@ -163,8 +163,8 @@ impl DevicePlan {
         }
     }
 
-    /// Where a worker runs: the `worker`-th of a pool of a device, counted from 0. A worker that the
-    /// plan does not know runs anywhere.
+    /// Where a worker runs: the `worker`-th of a pool of a device, counted from 0. A worker that
+    /// the plan does not know runs anywhere.
     pub fn place(&self, device: DeviceId, pool: Option<&str>, worker: usize) -> WorkerPlace {
         let of_device = || self.entries.iter().filter(|entry| entry.device == device);
         let entry = of_device().find(|entry| entry.pool.as_deref() == pool).or_else(|| of_device().next());
@@ -177,7 +177,7 @@ impl DevicePlan {
         &self.entries
     }
 
-    /// What the plan could not meet.
+    /// The wishes that the plan could not meet.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }

@@ -32,8 +32,8 @@ struct MovedInterrupt {
 }
 
 impl MovedInterrupt {
-    /// Notes a further change. CPUs that were added before and are gone again need no mention, nor do
-    /// those that were removed and are back.
+    /// Notes a further change. CPUs that were added before and are gone again need no mention, nor
+    /// do those that were removed and are back.
     fn note(&mut self, gone: &CpuSet, new: &CpuSet) {
         let (removed, added) =
             (&(&self.removed - new) | &(gone - &self.added), &(&self.added - gone) | &(new - &self.removed));

@@ -17,8 +17,8 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// The memory of a node, or of the whole machine, by the `sys` and `proc` below `root`, which is
-    /// `/` except in tests. The only node of a machine has the whole machine's memory: virtual
+    /// The memory of a node, or of the whole machine, by the `sys` and `proc` below `root`, which
+    /// is `/` except in tests. The only node of a machine has the whole machine's memory: virtual
     /// machines often report less for it.
     ///
     /// A control group with less memory than that counts instead, in both of its versions, and so

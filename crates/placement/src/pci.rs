@@ -104,8 +104,8 @@ pub fn classify(class: u32, vendor: u16, product: u16) -> PciKind {
 /// The folder in which the kernel describes the hardware.
 pub const SYSTEM: &str = "/sys";
 
-/// The NUMA node nearest to the device at this address, by a folder laid out like [`SYSTEM`]. `None`
-/// if it is unknown: the kernel writes a negative number if the firmware names no node.
+/// The NUMA node nearest to the device at this address, by a folder laid out like [`SYSTEM`].
+/// `None` if it is unknown: the kernel writes a negative number if the firmware names no node.
 pub fn numa_node(system: &Path, address: PciAddress) -> Option<u32> {
     let number = Tree::new(system).number(&format!("bus/pci/devices/{address}/numa_node"))?;
     u32::try_from(number).ok().filter(|node| *node as usize <= NODE_MAX)

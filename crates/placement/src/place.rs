@@ -1,10 +1,10 @@
 //! Where one worker's thread runs, as planned, and what the system has granted of it.
 //!
 //! A thread asks for its place at two moments. [`WorkerPlace::begin`] comes before the worker opens
-//! its device: a worker with a core of its own may then run on all CPUs near the device, because the
-//! driver starts threads that inherit the CPUs and the priority. [`WorkerPlace::settle`] comes after
-//! that, and moves the worker to its core. A worker without a core of its own, such as one that
-//! computes with a team of threads, is placed at once, and its team inherits the place.
+//! its device: a worker with a core of its own may then run on all CPUs near the device, because
+//! the driver starts threads that inherit the CPUs and the priority. [`WorkerPlace::settle`] comes
+//! after that, and moves the worker to its core. A worker without a core of its own, such as one
+//! that computes with a team of threads, is placed at once, and its team inherits the place.
 
 use panoply_core::cpu_set::CpuSet;
 
@@ -54,8 +54,8 @@ impl WorkerPlace {
             return self.enter();
         }
         if self.realtime.is_some() {
-            // Only a device that is opened again finds a priority here. Whoever refuses the normal
-            // one has refused the other as well.
+            // Only a device that is opened again finds a priority here. A system that refuses the
+            // normal one has refused the other as well.
             let _ = affinity::set_normal();
         }
         if let Some(near) = &self.near {

@@ -13,8 +13,8 @@
 //!    workers, and the machine as a whole, keeps a core for them, and the number of exclusive
 //!    workers stays below the CPU quota.
 //! 5. A worker that asks for an isolated CPU gets one of its node, or of the nearest node that has
-//!    one left. Isolated CPUs go to no other worker. If none is left, the worker is exclusive, and a
-//!    note reports it.
+//!    one left. Isolated CPUs go to no other worker. If none is left, the worker is exclusive, and
+//!    a note reports it.
 //! 6. Workers that may run anywhere get every CPU that no exclusive worker holds.
 //! 7. Application workers get the cores that are left, one each. On a node with shared workers they
 //!    share the CPUs of the shared workers.
@@ -133,9 +133,9 @@ impl Planner<'_> {
         effective.saturating_sub(pinned + 1)
     }
 
-    /// Applies rule 5. Returns the demands for a node, with the workers that are still to be placed,
-    /// and how many of them may be exclusive. Isolated CPUs are not among the allowed ones, so that
-    /// only a quota is used up by them.
+    /// Applies rule 5. Returns the demands for a node, with the workers that are still to be
+    /// placed, and how many of them may be exclusive. Isolated CPUs are not among the allowed ones,
+    /// so that only a quota is used up by them.
     fn place_isolated<'r>(&mut self, request: &'r Request, exclusive_max: usize) -> (Vec<OpenDemand<'r>>, usize) {
         let mut left = self.topology.quota().map_or(usize::MAX, |quota| quota.cpus() - 1);
         let indexed = request.demands.iter().enumerate();

@@ -174,8 +174,9 @@ impl Demand {
     }
 }
 
-/// How many workers each kind of device gets in a plan that is made before any device is found. Zero
-/// leaves devices of that kind without workers. The default is one, as many as a runtime starts.
+/// How many workers each kind of device gets in a plan that is made before any device is found.
+/// Zero leaves devices of that kind without workers. The default is one, as many as a runtime
+/// starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkersPerDevice {
     /// Workers per GPU.

@@ -20,12 +20,12 @@ const CPU: DeviceId = DeviceId { api: Api::CPU, index: 0 };
 const VIRTUAL: DeviceId = DeviceId { api: Api::SIMULATED, index: 0 };
 
 /// The worker's thread, and its CPUs while it opened the device.
-type Opened = Arc<Mutex<Vec<(i32, CpuSet)>>>;
+type OpenThreads = Arc<Mutex<Vec<(i32, CpuSet)>>>;
 
 /// A backend that notes on which thread its devices are opened.
 struct Witness {
     inner: Arc<dyn Backend>,
-    opened: Opened,
+    opened: OpenThreads,
 }
 
 impl Backend for Witness {
@@ -53,10 +53,10 @@ impl Backend for Witness {
 }
 
 /// A runtime with the CPU and a virtual GPU, and the threads of both.
-fn runtime(placement: PlacementOptions) -> (Runtime, [Opened; 2]) {
+fn runtime(placement: PlacementOptions) -> (Runtime, [OpenThreads; 2]) {
     let cpu: Arc<dyn Backend> = Arc::new(CpuBackend::new());
     let gpu = VirtualBackend::new(Arc::clone(&cpu)).device(Script::new().kind(DeviceKind::DiscreteGpu));
-    let [of_cpu, of_gpu] = [Opened::default(), Opened::default()];
+    let [of_cpu, of_gpu] = [OpenThreads::default(), OpenThreads::default()];
     let runtime = Runtime::builder()
         .backend(Arc::new(Witness { inner: cpu, opened: Arc::clone(&of_cpu) }))
         .backend(Arc::new(Witness { inner: Arc::new(gpu), opened: Arc::clone(&of_gpu) }))
@@ -66,7 +66,7 @@ fn runtime(placement: PlacementOptions) -> (Runtime, [Opened; 2]) {
     (runtime, [of_cpu, of_gpu])
 }
 
-fn thread(opened: &Opened) -> i32 {
+fn thread(opened: &OpenThreads) -> i32 {
     opened.lock().unwrap().last().unwrap().0
 }
 
@@ -169,7 +169,7 @@ fn a_replaced_worker_returns_to_its_place() {
     let cpu: Arc<dyn Backend> = Arc::new(CpuBackend::new());
     let script = Script::new().kind(DeviceKind::DiscreteGpu);
     let gpu = VirtualBackend::new(cpu).device(script);
-    let (control, opened) = (gpu.control(0).unwrap(), Opened::default());
+    let (control, opened) = (gpu.control(0).unwrap(), OpenThreads::default());
     let witness = Witness { inner: Arc::new(gpu), opened: Arc::clone(&opened) };
     let runtime = Runtime::builder().backend(Arc::new(witness)).placement(own_cores()).build().unwrap();
     let core = runtime.plan().place(VIRTUAL, None, 0).cpus.unwrap();

@@ -109,7 +109,7 @@ impl CompileQueue {
         let thread = std::thread::Builder::new().name("panoply-compile".to_owned());
         // If no thread can be started, the engine that needs the kernel compiles it.
         let work = move || {
-            // The worker that asks may have one core of its own. A refusal leaves this thread there.
+            // The worker that asks may have a core of its own. A refusal leaves this thread there.
             let _ = panoply_placement::affinity::leave_core();
             shared.work();
         };

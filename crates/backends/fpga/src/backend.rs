@@ -68,7 +68,7 @@ pub struct FpgaBackend {
 
 impl FpgaBackend {
     /// Uses cards behind XDMA and XRT. If `PANOPLY_FPGA_XCLBIN` names a bitstream, it is loaded
-    /// onto those of XRT's cards that [`set_bitstreams`](FpgaBackend::set_bitstreams) does not name.
+    /// onto those of XRT's cards that [`FpgaBackend::set_bitstreams`] does not name.
     #[allow(clippy::new_without_default)] // It reads the environment.
     pub fn new() -> FpgaBackend {
         let bitstream = std::env::var_os("PANOPLY_FPGA_XCLBIN").map(PathBuf::from);
@@ -111,8 +111,8 @@ impl FpgaBackend {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).iter_mut().for_each(|seen| seen.identity = None);
     }
 
-    /// What the last search has to say although it found devices: cards that could not be used, and
-    /// bitstreams of cards that are not there.
+    /// The complaints of the last search: cards that could not be used, and bitstreams of cards
+    /// that are not there.
     pub fn troubles(&self) -> Vec<String> {
         self.troubles.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

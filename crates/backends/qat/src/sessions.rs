@@ -1,13 +1,13 @@
-//! Sessions that are kept for further ops: beginning one costs the library and the device more than a
-//! small message does.
+//! Sessions that are kept for further ops: beginning one costs the library and the device more than
+//! a small message does.
 //!
-//! 1. A session belongs to an instance, a mode, a length of associated data, and a key. Keys are told
-//!    apart by their numbers, so no copy of a key is kept here.
+//! 1. A session belongs to an instance, a mode, a length of associated data, and a key. Keys differ
+//!    by their numbers, so no copy of a key is kept here.
 //! 2. At most [`SESSIONS_MAX`] sessions that no op uses are kept; the one that was used least
 //!    recently ends first.
-//! 3. A session ends, and what the device derived from its key is wiped, when no handle to its key is
-//!    left, or when no op has used it between two looks at the engine's health. The worker looks at
-//!    an idle engine until then.
+//! 3. A session ends, and the data that the device derived from its key is wiped, when no handle to
+//!    its key is left, or when no op has used it between two looks at the engine's health. The
+//!    worker looks at an idle engine until then.
 
 use std::rc::Rc;
 
@@ -19,7 +19,7 @@ use crate::library::QatError;
 /// Maximum number of sessions that are kept although no op uses them.
 pub(crate) const SESSIONS_MAX: usize = 64;
 
-/// What requests must have in common to share a session.
+/// The properties that requests with one session have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SessionKind {
     /// The index of the instance.

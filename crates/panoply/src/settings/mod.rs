@@ -13,7 +13,7 @@
 //! power = "low"                  # integrated GPUs rather than discrete ones; high is the other way round
 //! threads = 8                    # of a CPU device
 //! pinned_bytes_max = 1000000000  # cached host memory for transfers; see `MemoryLimits`
-//! bitstreams = { "0000:3b:00.1" = "cores.xclbin" }   # of FPGA cards, by PCI address or id (fpga:0)
+//! bitstreams = { "0000:3b:00.1" = "cores.xclbin" }   # of FPGA cards; or by id (fpga:0)
 //!
 //! [devices.memory."cuda:0"]      # the same for one device
 //! device_bytes_max = 8000000000

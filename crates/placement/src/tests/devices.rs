@@ -178,7 +178,7 @@ fn wishes_for_real_time_and_isolated_cpus_are_met_or_noted() {
     plan.update(&topology, &workers, &options);
     assert_eq!([&card, &cuda].map(|info| place(&plan, info).cpus.unwrap()), ["62", "63"].map(cpus), "{plan}");
     assert_eq!(place(&plan, &cores).realtime, None);
-    // A team that asks itself: it shares CPUs, and is told what that means.
+    // A team that asks itself shares CPUs, and its notes say what that means.
     let mut plan = DevicePlan::default();
     plan.update(&topology, &[one(&cores, wishes)], &PlacementOptions::default());
     let notes = place(&plan, &cores).notes;

@@ -89,8 +89,8 @@ pub(crate) struct Driver {
     /// The current position in the turns of the priorities.
     pub(super) turn: u32,
     next_look: Instant,
-    /// Looks at the engine that are still due although it is idle: an engine ends there what it kept
-    /// for further ops, such as sessions of keys.
+    /// Looks at the engine that are still due although it is idle: an engine then ends the things
+    /// that it kept for further ops, such as sessions of keys.
     looks_due: u8,
     last_look: Option<Instant>,
     /// Whether another thread waits for the next look.

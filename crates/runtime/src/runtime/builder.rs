@@ -167,8 +167,8 @@ impl Builder {
         self
     }
 
-    /// Sets where the workers' threads run: whether they have cores of their own, isolated CPUs or a
-    /// real-time priority. A wish that the system refuses is a note in [`Runtime::workers`].
+    /// Sets where the workers' threads run: whether they have cores of their own, isolated CPUs or
+    /// a real-time priority. A wish that the system refuses is a note in [`Runtime::workers`].
     pub fn placement(mut self, options: PlacementOptions) -> Builder {
         self.placement = options;
         self

@@ -243,8 +243,8 @@ impl Runtime {
         self.router.lanes.iter().map(look).collect()
     }
 
-    /// Where the workers of the devices run, as planned. [`Runtime::workers`] says where they do run.
-    /// In a fork: nothing.
+    /// Where the workers of the devices run, as planned. [`Runtime::workers`] says where they do
+    /// run. In a fork: nothing.
     pub fn plan(&self) -> DevicePlan {
         process::lock(&self.control, self.process).map(|control| control.places.plan.clone()).unwrap_or_default()
     }

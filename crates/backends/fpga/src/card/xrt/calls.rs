@@ -13,7 +13,7 @@ use panoply_core::PciAddress;
 use crate::card::CardError;
 
 type Handle = *mut c_void;
-/// Writes the path of a file of the device in sysfs: handle, part of the device, file, buffer, size.
+/// Writes the path of a file of the device in sysfs: handle, part, file, buffer, size.
 type SystemPath = unsafe extern "C" fn(Handle, *const c_char, *const c_char, *mut c_char, usize) -> c_int;
 
 /// Names of the two libraries, in the order in which they are tried.
@@ -110,8 +110,8 @@ impl Xrt {
             return None;
         }
         let (room, nothing) = (path.len() - 1, c"".as_ptr());
-        // SAFETY: the handle is the open device's. XRT writes at most `room` bytes, and the last byte
-        // stays zero.
+        // SAFETY: the handle is the open device's. XRT writes at most `room` bytes, and the last
+        // byte stays zero.
         let failed = unsafe { system_path(handle, nothing, nothing, path.as_mut_ptr().cast(), room) };
         let path = CStr::from_bytes_until_nul(&path).ok().filter(|_| failed == 0)?.to_str().ok()?;
         path.split('/').find_map(|name| name.parse().ok())

@@ -161,6 +161,7 @@ mod tests {
     const DEVICE: DeviceId = DeviceId { api: Api::SIMULATED, index: 0 };
 
     /// A tensor of `count` numbers in the memory of a device, and the device.
+    #[allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
     fn there(count: usize) -> (Tensor, Arc<Counted>) {
         let numbers: Vec<f32> = (0..count).map(|number| number as f32).collect();
         let memory = HostBuffer::from_owner::<f32, _>(numbers);

@@ -42,7 +42,7 @@ impl ReadBack for Lane {
                 return Err(explained(refusal, &self));
             }
         };
-        let pending = Pending::sent(receiver, Arc::clone(&self), unsent, None, input_bytes, Transfer::output);
+        let pending = Pending::sent(receiver, Arc::clone(&self), unsent, None, input_bytes, None, Transfer::output);
         pending.wait_until(limit).map_err(|error| match error {
             Error::DeadlineExceeded { .. } => Error::Timeout { device, after },
             other => explained(other, &self),

@@ -28,6 +28,17 @@ fn callers_on_shuffled_streams() {
     });
 }
 
+/// Three callers run one graph: they share neither the memory between its steps nor a recording,
+/// and all read one constant.
+#[test]
+fn one_graph_of_several_callers_on_shuffled_streams() {
+    with(|backend| {
+        for seed in 1..=few_or_all(40, 400) as u64 {
+            overlap::run_one_graph(&backend.clone().shuffled_streams(seed), seed);
+        }
+    });
+}
+
 /// A link costs its launch and the two events around it, as on a device with one lane.
 #[test]
 fn a_chain_alone_makes_no_further_driver_calls() {

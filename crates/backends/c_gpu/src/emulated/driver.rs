@@ -189,15 +189,16 @@ impl EmulatedDriver {
         self.calls.fetch_add(1, Ordering::Relaxed);
         let Some(streams) = &self.shuffled else { return self.perform(command) };
         streams.push(stream, self.lane.get(), command);
-        self.advance(streams.below(3));
+        self.advance(streams.below(3), false);
         Ok(())
     }
 
-    /// Runs up to this many commands of shuffled streams.
-    fn advance(&self, count: u64) {
+    /// Runs up to this many commands of shuffled streams; those of the stream that is held back only
+    /// if it `is_urgent`.
+    fn advance(&self, count: u64, is_urgent: bool) {
         let Some(streams) = &self.shuffled else { return };
         for _ in 0..count {
-            let Some(command) = streams.next().filter(|_| self.fault.borrow().is_none()) else { return };
+            let Some(command) = streams.next(is_urgent).filter(|_| self.fault.borrow().is_none()) else { return };
             if let Err(error) = self.perform(command) {
                 let (device, reason) = (self.device, error.to_string());
                 self.fault.borrow_mut().get_or_insert(Error::DeviceLost { device, reason });
@@ -531,7 +532,7 @@ impl Driver for EmulatedDriver {
     fn is_past(&self, event: Event) -> Result<bool> {
         self.catch_up();
         let Some(streams) = &self.shuffled else { return Ok(true) };
-        self.advance(1 + streams.below(3));
+        self.advance(1 + streams.below(3), true);
         self.check_fault()?;
         Ok(streams.is_past(number_of(event)))
     }
@@ -557,7 +558,7 @@ impl Driver for EmulatedDriver {
             if streams.is_empty(stream, self.lane.get()) {
                 return Ok(());
             }
-            self.advance(1);
+            self.advance(1, true);
         }
         Err(self.fault("streams wait for each other"))
     }

@@ -116,10 +116,10 @@ impl ShuffledStreams {
     }
 
     /// Takes the next command to run: of any stream that does not wait. `None` if all streams are
-    /// empty, or wait.
-    pub(super) fn next(&self) -> Option<RecordedCommand> {
+    /// empty, or wait, or if only the stream that is held back could run and `is_urgent` is not set.
+    pub(super) fn next(&self, is_urgent: bool) -> Option<RecordedCommand> {
         loop {
-            let number = self.choose()?;
+            let number = self.choose(is_urgent)?;
             let queued = self.queues.borrow_mut()[number].pop_front();
             match queued? {
                 Queued::Command(command) => return Some(command),
@@ -132,7 +132,7 @@ impl ShuffledStreams {
     }
 
     /// A stream whose first entry may run.
-    fn choose(&self) -> Option<usize> {
+    fn choose(&self, is_urgent: bool) -> Option<usize> {
         if self.below(HELD_COMMANDS) == 0 {
             self.held.set(self.below(STREAMS as u64) as usize);
         }
@@ -143,7 +143,7 @@ impl ShuffledStreams {
         let queues = self.queues.borrow();
         let ready: Vec<usize> = (0..STREAMS).filter(|number| queues[*number].front().is_some_and(can_run)).collect();
         let others: Vec<usize> = ready.iter().copied().filter(|number| *number != self.held.get()).collect();
-        let from = if others.is_empty() { ready } else { others };
+        let from = if others.is_empty() && is_urgent { ready } else { others };
         from.get(self.below(from.len() as u64) as usize).copied()
     }
 }
@@ -159,7 +159,7 @@ mod tests {
 
     fn order(streams: &ShuffledStreams) -> Vec<u8> {
         let byte = |command| if let RecordedCommand::Fill { byte, .. } = command { byte } else { 0 };
-        std::iter::from_fn(|| streams.next().map(byte)).collect()
+        std::iter::from_fn(|| streams.next(true).map(byte)).collect()
     }
 
     #[test]

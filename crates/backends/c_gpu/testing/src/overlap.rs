@@ -7,10 +7,12 @@ use std::time::{Duration, Instant};
 
 use panoply_c_gpu::{GpuBackend, GpuEngine};
 use panoply_conformance::judge::Judge;
+use panoply_conformance::random_graph::RandomGraph;
 use panoply_conformance::reference::reference;
 use panoply_conformance::values::{random_tensor, whole_numbers};
 use panoply_conformance::{Case, Seeds, Tolerance, cases, run_there};
 use panoply_core::expr::{BinaryOp, Expr};
+use panoply_core::graph::Graph;
 use panoply_core::op::compute::{Map, MatMul, Reduce, Scan, Sort, TopK, Transfer, Transpose};
 use panoply_core::op::crypto::{Key, Sign, SignatureAlgorithm};
 use panoply_core::op::graph::RunGraph;
@@ -234,6 +236,21 @@ pub fn run(backend: &dyn GpuBackend, seed: u64) {
     }
 }
 
+/// Runs one graph of many steps for three callers on each device of the backend.
+pub fn run_one_graph(backend: &dyn GpuBackend, seed: u64) {
+    let devices = match backend.discover() {
+        Ok(devices) => devices,
+        Err(absence) => return println!("skipped: {absence}"),
+    };
+    for device in devices {
+        let mut engine = backend.open_engine(&device, &OpenOptions::default()).unwrap();
+        let graph = steps();
+        let mut script = |caller| Repeated::new(vec![with_own_inputs(&mut engine, device.id, (0, &graph), caller)]);
+        let callers = (1..=3).map(|caller| Caller::new(script(caller))).collect();
+        drive(&mut engine, callers, seed);
+    }
+}
+
 /// Submits the callers' ops in random groups, until all scripts have ended. Returns the number of
 /// ops.
 fn drive(engine: &mut GpuEngine, mut callers: Vec<Caller>, seed: u64) -> usize {
@@ -307,19 +324,41 @@ fn signing() -> Repeated {
     Repeated { tasks: KEYS[..SIGNING_KEYS].iter().map(task).collect(), left: SIGNING_KEYS * RUNS }
 }
 
+/// A graph whose steps hand their results on in memory that graphs of one lane share, with a
+/// constant that all lanes read.
+fn steps() -> RandomGraph {
+    let mut g = Graph::builder("steps");
+    let x = random_tensor(DType::F32, &[SIZE, SIZE], 1);
+    let mut y = g.input("x", DType::F32, &[SIZE.into(), SIZE.into()]).unwrap();
+    let w = g.constant("w", &random_tensor(DType::F32, &[SIZE, SIZE], 2)).unwrap();
+    for _ in 0..6 {
+        let product = g.matmul(y, w).unwrap();
+        y = g.softmax(product, 1).unwrap();
+    }
+    g.output("y", y).unwrap();
+    let op = RunGraph::new(&g.finish().unwrap(), &[&x]);
+    RandomGraph { op, tolerance: Tolerance::Close { absolute: 1e-4, relative: 1e-3 } }
+}
+
 /// Random graphs, the same for all callers, with inputs of each caller's own on the device.
 fn graphs(backend: &dyn GpuBackend, engine: &mut GpuEngine, device: &DeviceInfo, caller: u64) -> Repeated {
-    let mut ops = Vec::new();
-    for (number, graph) in Seeds::or_asked(GRAPHS, GRAPHS).graphs() {
-        let seed = |place: usize| number ^ (caller << 20) ^ ((place as u64) << 40);
-        let of = |(place, input): (usize, &Tensor)| random_tensor(input.dtype(), input.shape(), seed(place));
-        let inputs: Vec<Tensor> = graph.op.inputs().iter().enumerate().map(of).collect();
-        let here: Vec<Tensor> = inputs.iter().map(|input| moved(engine, device.id, input)).collect();
-        let [here, on_host] = [here, inputs]
-            .map(|inputs| RunGraph::new(graph.op.graph(), &inputs.iter().collect::<Vec<_>>()).into_op().unwrap());
-        if backend.can_run(device, &here) {
-            ops.push((format!("graph {number} of caller {caller}"), here, on_host, graph.tolerance.into()));
-        }
-    }
-    Repeated::new(ops)
+    let random = Seeds::or_asked(GRAPHS, GRAPHS).graphs();
+    let ops = random.map(|(number, graph)| with_own_inputs(engine, device.id, (number, &graph), caller));
+    Repeated::new(ops.filter(|(_, here, ..)| backend.can_run(device, here)).collect())
+}
+
+/// A graph on inputs of the caller's own: on the device, and on the host.
+fn with_own_inputs(
+    engine: &mut GpuEngine,
+    device: DeviceId,
+    (number, graph): (u64, &RandomGraph),
+    caller: u64,
+) -> (String, Op, Op, Judge) {
+    let seed = |place: usize| number ^ (caller << 20) ^ ((place as u64) << 40);
+    let of = |(place, input): (usize, &Tensor)| random_tensor(input.dtype(), input.shape(), seed(place));
+    let inputs: Vec<Tensor> = graph.op.inputs().iter().enumerate().map(of).collect();
+    let here: Vec<Tensor> = inputs.iter().map(|input| moved(engine, device, input)).collect();
+    let [here, on_host] = [here, inputs]
+        .map(|inputs| RunGraph::new(graph.op.graph(), &inputs.iter().collect::<Vec<_>>()).into_op().unwrap());
+    (format!("graph {number} of caller {caller}"), here, on_host, graph.tolerance.into())
 }

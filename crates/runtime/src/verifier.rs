@@ -413,7 +413,9 @@ impl Verifier {
 
     /// The slots of lanes that reach the same hardware as this one.
     fn hardware(&self, lane: &Lane) -> u64 {
-        let siblings = self.router.lanes.made(lane.id).map(|one| one.same_hardware.load(Ordering::Relaxed));
+        // A worker of a pool reaches what its device's own worker reaches.
+        let one = self.router.lanes.serving(lane.info.id).or_else(|| self.router.lanes.made(lane.id));
+        let siblings = one.map(|one| one.same_hardware.load(Ordering::Relaxed));
         siblings.unwrap_or(0) | (1 << lane.number)
     }
 

@@ -235,7 +235,9 @@ impl Driver {
     /// Asks the engine about the device's health and memory.
     fn look(&mut self, now: Instant) -> Option<DriverStep> {
         self.next_look = later(now, self.lane.rules.look_every);
-        self.looks_due = self.looks_due.saturating_sub(1);
+        if self.flights.engine_is_idle() {
+            self.looks_due = self.looks_due.saturating_sub(1);
+        }
         (self.last_look, self.is_asked) = (Some(now), false);
         let Driver { engine: Some(engine), generation, lane, clock, .. } = self else { return None };
         let asked = inside(generation, now, || (engine.health(), engine.memory()));
@@ -285,7 +287,7 @@ impl Driver {
         if self.drop_engine() && self.lane.state() != WorkerState::Failed {
             self.set_state(WorkerState::Stopped, None);
         }
-        self.refuse_memory_requests();
+        self.lane.refuse_memory_requests();
         DriverStep::Exit
     }
 
@@ -370,7 +372,7 @@ impl Driver {
         if self.set_state(WorkerState::Failed, Some(error)) {
             self.lane.shut();
             self.refuse_queued();
-            self.refuse_memory_requests();
+            self.lane.refuse_memory_requests();
         }
         DriverStep::Exit
     }

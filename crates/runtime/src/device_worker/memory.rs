@@ -33,13 +33,6 @@ impl Driver {
             Err(interrupted) => Some(self.interrupted(now, interrupted)),
         }
     }
-
-    /// Answers the requests that no engine will see.
-    pub(super) fn refuse_memory_requests(&self) {
-        while let Some(ticket) = self.lane.next_memory_request() {
-            ticket.answer(Err(self.lane.refusal()));
-        }
-    }
 }
 
 fn answer(engine: &mut dyn Engine, request: MemoryRequest) -> Result<MemoryAnswer> {

@@ -251,6 +251,7 @@ impl Lane {
     #[must_use = "what is foreign is called when this is dropped"]
     pub(crate) fn end_queued(&self) -> Vec<ClosingCalls> {
         self.shut();
+        self.refuse_memory_requests();
         std::iter::from_fn(|| self.next_left()).map(|ticket| self.end(ticket, self.refusal())).collect()
     }
 }

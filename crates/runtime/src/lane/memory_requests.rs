@@ -1,6 +1,8 @@
 //! Callers' requests for the memory of a device. The worker owns the engine, so it answers them,
 //! between batches.
 
+use std::sync::atomic::{Ordering, fence};
+
 use panoply_core::{Error, HostBufferMut, Result};
 use panoply_lockfree::queue::{PushError, Queue};
 use panoply_lockfree::slot::{Receiver, Ticket, slot};
@@ -53,13 +55,27 @@ impl Lane {
         let busy = Error::Busy { device: self.info.id, queue_depth_max: REQUESTS_MAX };
         match self.memory_requests.0.push(ticket) {
             Ok(()) => {
-                self.sleeper.wake();
+                // Either the lane's end sees the request, or this sees the end.
+                fence(Ordering::SeqCst);
+                if self.is_open() {
+                    self.sleeper.wake();
+                } else {
+                    self.refuse_memory_requests();
+                }
                 Ok(receiver)
             }
             Err(PushError::Full(ticket) | PushError::Closed(ticket)) => {
                 ticket.answer(Err(Error::Cancelled));
                 Err(busy)
             }
+        }
+    }
+
+    /// Answers the requests that no engine will see.
+    pub(crate) fn refuse_memory_requests(&self) {
+        fence(Ordering::SeqCst);
+        while let Some(ticket) = self.memory_requests.0.pop() {
+            ticket.answer(Err(self.refusal()));
         }
     }
 

@@ -130,9 +130,9 @@ pub(crate) struct Lane {
     /// The accumulator by which ops are chosen for a comparison; see `is_chosen`.
     chosen: AtomicU64,
     /// Whether the last compared answer of the device was wrong.
-    suspect: AtomicBool,
+    suspect: Arc<AtomicBool>,
     /// How long the device worked to compare the answers of others.
-    compared_ns: AtomicU64,
+    compared_ns: Arc<AtomicU64>,
     /// How often the device's circuit was opened, and how often this worker has noticed that.
     trips: Arc<AtomicU64>,
     trips_seen: AtomicU64,
@@ -187,7 +187,15 @@ pub(crate) struct LaneSetup {
 impl Lane {
     /// Fails if there is no memory for the queues of one more lane.
     pub(crate) fn check_room(device: DeviceId, setup: &LaneSetup) -> Result<()> {
-        let depth = setup.limits.queue_depth_max;
+        Lane::check_depth(device, setup.limits.queue_depth_max)
+    }
+
+    /// The same, for the queues of a worker of a pool.
+    pub(crate) fn check_pool_room(device: DeviceId, setup: &LaneSetup, pool: &DevicePool) -> Result<()> {
+        Lane::check_depth(device, pool.queue_depth_max.unwrap_or(setup.limits.queue_depth_max))
+    }
+
+    fn check_depth(device: DeviceId, depth: usize) -> Result<()> {
         address_space::check_room(OpQueue::bytes(depth).saturating_mul(3)).map_err(|error| {
             let reason = format!("there is no memory for queues of {depth} ops (`queue_depth_max`): {error}");
             Error::DeviceUnavailable { device, reason }
@@ -227,8 +235,8 @@ impl Lane {
             mode: AtomicU8::new(RUN),
             opinions: setup.opinions.clone(),
             chosen: AtomicU64::new(opinions::CHOSEN_FIRST),
-            suspect: AtomicBool::new(false),
-            compared_ns: AtomicU64::new(0),
+            suspect: Arc::default(),
+            compared_ns: Arc::default(),
             trips: Arc::default(),
             trips_seen: AtomicU64::new(0),
             replaced: AtomicBool::new(false),
@@ -269,6 +277,8 @@ impl Lane {
             claims: Arc::clone(&leader.claims),
             exploring: Arc::clone(&leader.exploring),
             explored_ns: Arc::clone(&leader.explored_ns),
+            suspect: Arc::clone(&leader.suspect),
+            compared_ns: Arc::clone(&leader.compared_ns),
             trips: Arc::clone(&leader.trips),
             trips_seen,
             pool: Some(name),
@@ -395,7 +405,10 @@ impl Lane {
         if self.mode.load(Ordering::Acquire) != RUN || !self.is_finished() {
             return false;
         }
-        self.gate.forget();
+        if self.leader.is_none() {
+            // The health of the device, not of a worker of its pools.
+            self.gate.forget();
+        }
         self.put_state(WorkerState::Opening, None);
         [&self.normal, &self.urgent, &self.patient].iter().for_each(|line| line.open_again());
         true

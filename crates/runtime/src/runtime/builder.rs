@@ -16,7 +16,7 @@ use super::places::{self, WorkerPlaces};
 use super::{BackendReport, Control, Runtime};
 use crate::batcher::Batching;
 use crate::device_worker::supervisor::Supervisor;
-use crate::domain_pools::{DevicePool, POOL_WORKERS_MAX, PoolName, Pools, SHORT_RUN_MAX};
+use crate::domain_pools::{DevicePool, POOL_WORKERS_MAX, PoolName, PoolPriority, Pools, SHORT_RUN_MAX};
 use crate::errands::{Errand, Errands};
 use crate::health::{CAPACITY_MIN, HealthRules};
 use crate::lane::opinions::Opinions;
@@ -400,6 +400,10 @@ fn check_pool(name: PoolName, pool: &DevicePool, limits: &WorkerLimits) -> Resul
     let queue_depth_max = pool.queue_depth_max.unwrap_or(1);
     if !(1..=QUEUE_DEPTH_MAX).contains(&queue_depth_max) {
         return bad("queue_depth_max", "1 to 1048576", queue_depth_max.to_string());
+    }
+    if pool.priority == PoolPriority::Patient && pool.wishes.realtime.is_some() {
+        let (first, second) = (format!("patient threads of the pool {name}"), "their real-time priority".to_owned());
+        return Err(BuildError::Contradiction { first, second });
     }
     if let Some(cores) = &pool.cores {
         let topology = Topology::current();

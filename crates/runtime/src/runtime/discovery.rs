@@ -310,8 +310,9 @@ impl Runtime {
             let (name, number) = wanted[index];
             let mut before = before.iter().rev().map(|other| &*other.lane);
             let before = before.find(|other| (other.pool, other.pool_number) == (Some(name), number));
-            let lane = Lane::of_pool(leader, id, (name, number), setup, pools.get(name)?).succeeding(before);
-            Lane::check_room(leader.info.id, setup).ok().map(|()| lane)
+            let pool = pools.get(name)?;
+            Lane::check_pool_room(leader.info.id, setup, pool).ok()?;
+            Some(Lane::of_pool(leader, id, (name, number), setup, pool).succeeding(before))
         });
         for lane in started {
             let Some(opener) = lane.pool.and_then(|name| opener_of(name, lane.pool_number)) else { continue };

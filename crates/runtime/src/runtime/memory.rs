@@ -8,7 +8,7 @@ use panoply_core::{DType, DeviceId, Error, Result, Shape, Tensor};
 use panoply_lockfree::slot::WaitError;
 
 use super::Runtime;
-use crate::lane::{Lane, MemoryAnswer, MemoryRequest};
+use crate::lane::{Lane, MemoryAnswer, MemoryRequest, WorkerState};
 use crate::options::RunOptions;
 use crate::read_back::WAIT_OP_TIMES;
 use crate::{threads, time};
@@ -67,17 +67,36 @@ impl Runtime {
     /// host. Returns the number of bytes. Memory of tensors and of ops in flight stays. Blocks like
     /// [`Runtime::pinned`].
     pub fn trim(&self, device: DeviceId) -> Result<u64> {
-        match self.ask_for_memory(device, MemoryRequest::Trim { keep_bytes: 0 })? {
+        let own = self.lane_to_wait_for(device)?;
+        let mut freed_bytes = self.trimmed(own)?;
+        let serving = self.router.lanes.serving(device);
+        for worker in serving.into_iter().flat_map(|candidate| self.router.lanes.pool_lanes(candidate)) {
+            // A worker of a pool that is not there caches nothing.
+            if worker.lane.state() == WorkerState::Ready {
+                freed_bytes += self.trimmed(&worker.lane)?;
+            }
+        }
+        Ok(freed_bytes)
+    }
+
+    fn trimmed(&self, lane: &Lane) -> Result<u64> {
+        match self.ask(lane, MemoryRequest::Trim { keep_bytes: 0 })? {
             MemoryAnswer::Trimmed(freed_bytes) => Ok(freed_bytes),
             MemoryAnswer::Pinned(_) => {
-                Err(Error::DeviceFault { device, reason: "it answered another request".to_owned() })
+                let reason = "it answered another request".to_owned();
+                Err(Error::DeviceFault { device: lane.info.id, reason })
             }
         }
     }
 
-    /// Sends a request to a device's worker, and waits for the answer.
+    /// Sends a request to a device's own worker, and waits for the answer.
     fn ask_for_memory(&self, device: DeviceId, request: MemoryRequest) -> Result<MemoryAnswer> {
-        let lane = self.lane_to_wait_for(device)?;
+        self.ask(self.lane_to_wait_for(device)?, request)
+    }
+
+    /// Sends a request to a worker, and waits for the answer.
+    fn ask(&self, lane: &Lane, request: MemoryRequest) -> Result<MemoryAnswer> {
+        let device = lane.info.id;
         let after = lane.limits.op_time_max.saturating_mul(WAIT_OP_TIMES);
         let mut receiver = lane.ask_for_memory(request)?;
         match receiver.wait_for(self.process, Some(time::later(Instant::now(), after)), 0) {

@@ -190,7 +190,7 @@ pub(crate) fn shares(shared: &CollectionState, snapshot: &Snapshot) -> Vec<Devic
     if last.made.is_some_and(|made| made.elapsed() < CHOICE_AGE_MAX) {
         return shares_of(&last.all);
     }
-    let all = judge(shared, snapshot, devices, &shared.options.residency);
+    let all = judge(shared, snapshot, devices.iter().collect(), &shared.options.residency);
     let shares = shares_of(&all);
     let made = Some(Instant::now());
     *shared.placement.last.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(LastChoice { all, made });
@@ -199,7 +199,8 @@ pub(crate) fn shares(shared: &CollectionState, snapshot: &Snapshot) -> Vec<Devic
 
 /// The choice that a residency would lead to. Uploads nothing.
 pub(crate) fn preview(shared: &CollectionState, snapshot: &Snapshot, residency: &Residency) -> Vec<DevicePlacement> {
-    judge(shared, snapshot, devices(shared, snapshot, residency), residency)
+    let devices = devices(shared, snapshot, residency);
+    judge(shared, snapshot, devices.iter().collect(), residency)
 }
 
 fn shares_of(all: &[DevicePlacement]) -> Vec<DeviceShare> {
@@ -211,7 +212,7 @@ fn shares_of(all: &[DevicePlacement]) -> Vec<DeviceShare> {
 }
 
 /// The devices that may hold rows.
-fn devices<'a>(shared: &'a CollectionState, snapshot: &Snapshot, residency: &Residency) -> Vec<&'a DeviceInfo> {
+fn devices(shared: &CollectionState, snapshot: &Snapshot, residency: &Residency) -> Vec<DeviceInfo> {
     match residency {
         Residency::Host => Vec::new(),
         Residency::Auto if bytes_of(snapshot) < Residency::AUTO_BYTES_MIN => Vec::new(),
@@ -276,12 +277,10 @@ fn candidates<'a>(
         let worker = workers.iter().find(|worker| worker.device == info.id);
         let own = resident_bytes(shared, snapshot, info.id);
         let memory = figures.devices.iter().find(|one| one.device == info.id).map(|one| one.memory).unwrap_or_default();
-        let percent = worker.and_then(|worker| worker.health.vitals.memory_percent);
-        let free = match (percent, info.memory_total_bytes) {
-            (Some(percent), Some(total)) => {
-                Some((total as f64 * f64::from(1.0 - percent / 100.0)) as u64 + memory.cached_bytes)
-            }
-            _ => info.memory_available_bytes.map(|free| free.saturating_sub(memory.lent_bytes)),
+        let measured = worker.and_then(|worker| worker.health.vitals.memory);
+        let free = match measured {
+            Some(measured) => Some(measured.available_bytes().saturating_add(memory.cached_bytes)),
+            None => info.memory_available_bytes.map(|free| free.saturating_sub(memory.lent_bytes)),
         };
         let room_bytes = free.map_or(u64::MAX, |free| own.saturating_add(free / 100 * ROOM_PERCENT));
         let verdict = match (failures.refused.get(&info.id), verdict) {

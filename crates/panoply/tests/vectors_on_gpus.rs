@@ -23,7 +23,7 @@ const RATIO_MIN: f64 = 0.6;
 fn machine() -> Option<Runtime> {
     let runtime = Runtime::builder().without_profile().build().unwrap();
     let is_gpu = |info: &DeviceInfo| matches!(info.kind, DeviceKind::DiscreteGpu | DeviceKind::IntegratedGpu);
-    if runtime.devices().any(is_gpu) {
+    if runtime.devices().any(|info| is_gpu(&info)) {
         return Some(runtime);
     }
     assert!(std::env::var("PANOPLY_DEVICE").as_deref() != Ok("required"), "a device is required, and there is no GPU");
@@ -61,7 +61,7 @@ fn a_card_is_used_through_one_api() {
     for one in &stats.devices {
         println!("{} ({}): {:?}, sample {:?}", one.device, one.name, one.verdict, one.sample_time);
     }
-    let holders: Vec<&DeviceInfo> = (stats.devices.iter())
+    let holders: Vec<DeviceInfo> = (stats.devices.iter())
         .filter(|one| matches!(one.verdict, PlacementVerdict::Holds(_)))
         .filter_map(|one| runtime.devices().find(|info| info.id == one.device))
         .collect();
@@ -122,19 +122,19 @@ fn callers_with_one_query_each_reach_most_of_the_rate_of_one_call() {
 fn rate_of_callers(collection: &Collection, options: &SearchOptions) -> (f64, f64) {
     let queries = numbers(9, CALLERS * DIMENSION);
     let barrier = Barrier::new(CALLERS + 1);
+    let call = |query: &[f32]| {
+        (0..20).for_each(|_| drop(collection.search(query, options).unwrap()));
+        barrier.wait();
+        let (start, mut searches, mut batches) = (Instant::now(), 0_u64, 0.0);
+        while start.elapsed() < MEASURED {
+            let found = collection.search(query, options).unwrap();
+            searches += 1;
+            batches += 1.0 / found.report.batch_size as f64;
+        }
+        (searches, batches)
+    };
+    let call = &call;
     std::thread::scope(|scope| {
-        let call = |query: &[f32]| {
-            (0..20).for_each(|_| drop(collection.search(query, options).unwrap()));
-            barrier.wait();
-            let (start, mut searches, mut batches) = (Instant::now(), 0_u64, 0.0);
-            while start.elapsed() < MEASURED {
-                let found = collection.search(query, options).unwrap();
-                searches += 1;
-                batches += 1.0 / found.report.batch_size as f64;
-            }
-            (searches, batches)
-        };
-        let call = &call;
         let threads: Vec<_> = queries.chunks(DIMENSION).map(|query| scope.spawn(move || call(query))).collect();
         barrier.wait();
         let start = Instant::now();

@@ -2,7 +2,7 @@
 //! the answer of the link before. One chain alone is measured, both one after the other, and both
 //! at once: independent ops of a device that can do so overlap.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use panoply::graph::Graph;
 use panoply::prelude::*;

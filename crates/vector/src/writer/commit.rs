@@ -127,7 +127,7 @@ impl Writer {
             Change::Update { id, hash, vector, metadata } => {
                 let slot = index.find(&snapshot, hash, &id).ok_or_else(|| Error::NoSuchId { id: id.clone() })?;
                 let segment = snapshot.segment(slot.segment).ok_or_else(|| Error::NoSuchId { id: id.clone() })?;
-                let metadata = metadata.apply(|| segment.metadata(slot.row));
+                let metadata = metadata.apply(|| segment.metadata(slot.row))?;
                 let (schema, hasher) = (&self.shared.schema, &self.shared.hasher);
                 let batch = match vector {
                     Some(vector) => encode(schema, hasher, &[id], &vector, &[metadata])?,
@@ -260,15 +260,17 @@ impl Writer {
 }
 
 impl MetadataChange {
-    /// The metadata after the change.
-    fn apply(self, before: impl FnOnce() -> Value) -> Value {
+    /// The metadata after the change. Fields can be set where the metadata are an object, or null.
+    fn apply(self, before: impl FnOnce() -> Value) -> Result<Value> {
         let fields = match self {
-            MetadataChange::Keep => return before(),
-            MetadataChange::Replace(metadata) => return metadata,
+            MetadataChange::Keep => return Ok(before()),
+            MetadataChange::Replace(metadata) => return Ok(metadata),
             MetadataChange::Merge(fields) => fields,
         };
-        let Value::Object(mut all) = before() else {
-            return Value::Object(fields.into_iter().filter(|(_, value)| !value.is_null()).collect());
+        let mut all = match before() {
+            Value::Object(all) => all,
+            Value::Null => Map::new(),
+            other => return Err(Error::invalid("metadata whose fields are set", "a JSON object", &other)),
         };
         for (field, value) in fields {
             if value.is_null() {
@@ -277,7 +279,7 @@ impl MetadataChange {
                 all.insert(field, value);
             }
         }
-        Value::Object(all)
+        Ok(Value::Object(all))
     }
 }
 

@@ -61,7 +61,13 @@ impl Context {
         if behind == 0 {
             return Ok(());
         }
-        (0..self.lanes.count).filter(|other| behind & (1 << other) != 0).try_for_each(|other| self.follow(other))
+        let others = (0..self.lanes.count).filter(|other| behind & (1 << other) != 0);
+        let followed = others.into_iter().try_for_each(|other| self.follow(other));
+        if followed.is_err() {
+            // The next op on the lane must not read what it has not waited for.
+            self.lanes.lanes[lane].behind |= behind;
+        }
+        followed
     }
 
     fn select(&mut self, lane: usize) {
@@ -103,7 +109,8 @@ impl Context {
     fn follow_on(&mut self, stream: Stream, other: usize) -> Result<()> {
         let current = self.lanes.current;
         let Lane { queued, finished, .. } = self.lanes.lanes[other];
-        if other == current || queued == finished {
+        // Work of its own lane is ahead on the compute stream alone.
+        if (other == current && stream == Stream::Compute) || queued == finished {
             return Ok(());
         }
         let event = self.event()?;

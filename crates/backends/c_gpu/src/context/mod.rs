@@ -215,6 +215,8 @@ impl Context {
         let mut queued = std::mem::take(&mut self.queued);
         // Reset even if a step of a graph has panicked.
         (self.workspaces, self.words) = (None, None);
+        // The uploads of a rehearsal may be under way on its lane.
+        queued.is_behind_all |= !self.rehearsed.is_empty();
         queued.pinned.append(&mut self.rehearsed);
         queued.retired = self.kernels.take_retired();
         if !queued.retired.is_empty() {
@@ -223,6 +225,14 @@ impl Context {
             queued.replays.extend(self.states.take_replays());
         }
         queued
+    }
+
+    /// Drops all recordings, once the current op has finished: they hold addresses that are about to
+    /// be given back.
+    pub(crate) fn drop_recordings(&mut self) {
+        let replays = self.states.take_replays();
+        self.queued.replays.extend(replays);
+        self.queued.is_behind_all = true;
     }
 
     /// Begins a separate collection of queued resources, until `end_apart`. Returns the current

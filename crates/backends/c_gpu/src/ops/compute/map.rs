@@ -451,9 +451,9 @@ impl Maps {
 
     /// Uploads a program and returns its index among the programs of the same hash.
     fn assemble(&mut self, program: &Program, dtypes: &[DType], context: &mut Context) -> Result<usize> {
-        if self.code_count >= CODES_MAX {
-            // Kernels in flight on any lane may still read the programs.
-            context.release_behind_all();
+        if self.code_count >= CODES_MAX && !context.is_recording {
+            // Kernels in flight on any lane may still read the programs, and recordings name them.
+            context.drop_recordings();
             self.codes.drain().flat_map(|(_, codes)| codes).for_each(|code| context.hold(code.block));
             self.code_count = 0;
         }

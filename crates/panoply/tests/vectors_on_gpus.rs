@@ -122,19 +122,19 @@ fn callers_with_one_query_each_reach_most_of_the_rate_of_one_call() {
 fn rate_of_callers(collection: &Collection, options: &SearchOptions) -> (f64, f64) {
     let queries = numbers(9, CALLERS * DIMENSION);
     let barrier = Barrier::new(CALLERS + 1);
+    let call = |query: &[f32]| {
+        (0..20).for_each(|_| drop(collection.search(query, options).unwrap()));
+        barrier.wait();
+        let (start, mut searches, mut batches) = (Instant::now(), 0_u64, 0.0);
+        while start.elapsed() < MEASURED {
+            let found = collection.search(query, options).unwrap();
+            searches += 1;
+            batches += 1.0 / found.report.batch_size as f64;
+        }
+        (searches, batches)
+    };
+    let call = &call;
     std::thread::scope(|scope| {
-        let call = |query: &[f32]| {
-            (0..20).for_each(|_| drop(collection.search(query, options).unwrap()));
-            barrier.wait();
-            let (start, mut searches, mut batches) = (Instant::now(), 0_u64, 0.0);
-            while start.elapsed() < MEASURED {
-                let found = collection.search(query, options).unwrap();
-                searches += 1;
-                batches += 1.0 / found.report.batch_size as f64;
-            }
-            (searches, batches)
-        };
-        let call = &call;
         let threads: Vec<_> = queries.chunks(DIMENSION).map(|query| scope.spawn(move || call(query))).collect();
         barrier.wait();
         let start = Instant::now();

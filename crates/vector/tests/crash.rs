@@ -105,7 +105,7 @@ fn change(number: u64, model: &mut Model, collection: Option<&Collection>) {
 fn update_one(number: u64, id: &str, model: &mut Model, collection: Option<&Collection>) {
     let metadata = json!({ "updated": number });
     let own = &mut model.get_mut(id).unwrap().1;
-    let merges = number % 2 == 0;
+    let merges = number.is_multiple_of(2);
     match collection {
         Some(collection) if merges => collection.set_fields(id, metadata.as_object().unwrap().clone()).unwrap(),
         Some(collection) => collection.update(id, None, Some(metadata.clone())).unwrap(),

@@ -421,7 +421,7 @@ impl Choice<'_> {
             // Those that are filled leave more to the others.
             let last = full.is_empty();
             let filled = if last { rest.clone() } else { full };
-            let parts: Vec<f64> = filled.iter().map(|place| part(place)).collect();
+            let parts: Vec<f64> = filled.iter().map(part).collect();
             for (place, part) in filled.into_iter().zip(parts) {
                 let candidate = &mut self.candidates[place];
                 let held = part.min(candidate.room_bytes as f64);

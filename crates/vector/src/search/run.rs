@@ -457,7 +457,7 @@ impl<'a> Batch<'a> {
     /// multiplied. Candidates from eight-bit copies are ranked again later.
     fn may_omit_older(&self, segment: &SegmentView, rows: &Range<u32>, codes: bool, scale: f32) -> bool {
         let is_exact = !self.takes_norms_for_dot(codes) && is_power_of_two(scale);
-        !self.coarse && !(is_exact && segment.is_by_age(rows))
+        !(self.coarse || is_exact && segment.is_by_age(rows))
     }
 
     /// The metric for ops. Eight-bit rows with individual scales use the cosine's arithmetic, with

@@ -144,8 +144,11 @@ fn filters_are_applied_before_scoring_and_follow_changes() {
     assert_eq!(after.len(), count / 100 - 1);
     assert_eq!(after[0].id, "new");
     assert!(after.iter().all(|hit| hit.id != hits[0].id && hit.id != hits[1].id));
-    let none = SearchOptions::new(5).filter(equals("group", json!("seven")));
+    let none = SearchOptions::new(5).filter(equals("group", json!(700)));
     assert!(collection.search(&[1.0; 4], &none).unwrap().hits.is_empty());
+    // No group is a text, so this is a mistake.
+    let wrong = SearchOptions::new(5).filter(equals("group", json!("seven")));
+    assert!(matches!(collection.search(&[1.0; 4], &wrong), Err(Error::FieldType { .. })));
 }
 
 #[test]

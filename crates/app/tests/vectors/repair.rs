@@ -66,5 +66,5 @@ fn a_damaged_byte_costs_an_import_no_more_than_1024_rows() {
     assert_eq!(records(&path), ROWS as u64 - lost);
     // The rest has its own vectors.
     let record = json_of(&["vectors", "get", &path, "5999", "--json"]);
-    assert_eq!(record["vector"][127].as_f64(), Some((ROWS * 128 - 1) as f64), "{record}");
+    assert_eq!(record["records"][0]["vector"][127].as_f64(), Some((ROWS * 128 - 1) as f64), "{record}");
 }

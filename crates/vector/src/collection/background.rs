@@ -121,7 +121,7 @@ impl CompactionState {
             if nudge.is_err() {
                 // Nothing has changed for a while.
                 let _ = residency::upload(&self.shared, &self.shared.snapshot(), UploadExtent::Quiet);
-                wait = self.awaited_devices();
+                wait = self.time_to_next_look();
                 continue;
             }
             let may_compact = !self.shared.is_read_only() && Instant::now() >= compacts_from;
@@ -139,12 +139,14 @@ impl CompactionState {
                 let _ = residency::upload(&self.shared, &snapshot, UploadExtent::Growing);
             }
             let is_incomplete = residency::wants_upload(&self.shared, &snapshot, UploadExtent::Quiet);
-            wait = if is_incomplete { Some(QUIET) } else { self.awaited_devices() };
+            wait = if is_incomplete { Some(QUIET) } else { self.time_to_next_look() };
         }
     }
 
-    /// The time to wait for devices that may hold rows later.
-    fn awaited_devices(&self) -> Option<Duration> {
-        self.shared.placement.awaits_devices(&self.shared).then_some(DEVICES_AGAIN)
+    /// The time after which devices are looked at again: those that may hold rows later, and those
+    /// that have failed to take them.
+    fn time_to_next_look(&self) -> Option<Duration> {
+        let is_incomplete = || residency::wants_upload(&self.shared, &self.shared.snapshot(), UploadExtent::Quiet);
+        (self.shared.placement.awaits_devices(&self.shared) || is_incomplete()).then_some(DEVICES_AGAIN)
     }
 }

@@ -7,7 +7,7 @@
 //! 3. Several pieces of hardware share the rows by their speed, each within its room. One that is
 //!    slower than the host holds no rows.
 //! 4. Speeds are measured by searches of a sample, only where they decide anything: once for each
-//!    device, and again when the collection has doubled. The rest of the choice is made anew before
+//!    device, and again when the collection has doubled. The rest of the choice is made before
 //!    every upload, so that it follows devices that fail, are drained or come back.
 
 use std::collections::HashMap;
@@ -69,7 +69,7 @@ pub enum PlacementVerdict {
     Unsupported(String),
 }
 
-/// What a collection knows about the devices that may hold its rows.
+/// A collection's knowledge of the devices that may hold its rows.
 #[derive(Default)]
 pub(crate) struct Placement {
     /// Measured times, also of the host. Held while devices are judged.
@@ -90,7 +90,7 @@ struct LastChoice {
     made: Option<Instant>,
 }
 
-/// What went wrong since the last upload on request.
+/// The failures since the last upload on request.
 #[derive(Clone, Default)]
 struct Failures {
     /// The devices that cannot search rows after all, and the reason.
@@ -138,7 +138,7 @@ impl Placement {
         shared.read(&self.last).all.iter().any(|one| matches!(one.verdict, PlacementVerdict::NotReady(_)))
     }
 
-    /// Has the next upload judge the devices anew.
+    /// Has the next upload judge the devices again.
     pub(crate) fn expire(&self) {
         let mut last = self.last.write().unwrap_or_else(PoisonError::into_inner);
         *last = Arc::new(LastChoice { all: last.all.clone(), made: None });
@@ -192,7 +192,8 @@ pub(crate) fn shares(shared: &CollectionState, snapshot: &Snapshot) -> Vec<Devic
     }
     let all = judge(shared, snapshot, devices.iter().collect(), &shared.options.residency);
     let shares = shares_of(&all);
-    let made = Some(Instant::now());
+    // Without rows there is nothing to judge, and the first ones must not wait.
+    let made = (!all.is_empty()).then(Instant::now);
     *shared.placement.last.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(LastChoice { all, made });
     shares
 }
@@ -419,7 +420,7 @@ impl Choice<'_> {
             // Those that are filled leave more to the others.
             let last = full.is_empty();
             let filled = if last { rest.clone() } else { full };
-            let parts: Vec<f64> = filled.iter().map(|place| part(place)).collect();
+            let parts: Vec<f64> = filled.iter().map(part).collect();
             for (place, part) in filled.into_iter().zip(parts) {
                 let candidate = &mut self.candidates[place];
                 let held = part.min(candidate.room_bytes as f64);

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 
 use panoply_core::op::compute::Transfer;
-use panoply_core::{DeviceId, Tensor};
+use panoply_core::{DeviceId, ErrorKind, Tensor};
 use panoply_runtime::{RunOptions, Runtime};
 
 use super::placement::{DeviceShare, shares};
@@ -83,9 +83,11 @@ fn upload_range(
     let resident = &segment.shared.resident;
     let mut state = (*resident.state()).clone();
     state.blocks.retain(|block| block.first_row < range.start);
+    let mut is_complete = true;
     for (place, rows) in divide(&range, segment.row_bytes, shares, held) {
         // If the device has no room, the others may have; without any, the host searches the rows.
         let others = (0..shares.len()).filter(|other| *other != place);
+        let (mut is_placed, mut has_failed) = (false, false);
         for place in std::iter::once(place).chain(others) {
             let device = shares[place].device;
             let mut uploaded = upload_block(&shared.runtime, segment, rows.clone(), device);
@@ -97,15 +99,22 @@ fn upload_range(
             match uploaded {
                 Ok(block) => {
                     state.blocks.push(Arc::new(block));
+                    is_placed = true;
                     break;
                 }
                 Err(error) if !may_be_elsewhere(&error) => return Err(error.into()),
-                Err(_) => {}
+                // A device without room is not asked again, one that failed is.
+                Err(error) => has_failed |= error.kind() != ErrorKind::Capacity,
             }
         }
+        is_complete &= is_placed || !has_failed;
     }
-    state.offered = range.end;
+    // All rows are offered again if a device failed.
+    state.offered = if is_complete { range.end } else { 0 };
     resident.set(state);
+    if !is_complete {
+        shared.placement.expire();
+    }
     Ok(())
 }
 

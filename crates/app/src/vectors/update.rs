@@ -17,8 +17,8 @@ const WORDS: Words = Words {
     unknown: "it is unknown whether the record is updated; `panoply vectors get` tells",
 };
 
-/// Sets fields of a record, or replaces its metadata, or its vector, or both. A part that is not given
-/// stays as it is.
+/// Sets fields of a record, or replaces its metadata, or its vector, or both. A part that is not
+/// given stays as it is.
 pub fn run(options: &UpdateOptions, key: Option<&KeySource>, screen: &mut Screen) -> Result<(), Failure> {
     let runtime = start()?;
     let collection = open(&options.path, key, &runtime)?;

@@ -1,6 +1,6 @@
-//! Prepares the data that the command carries: compresses the demonstration's records and the digits
-//! of `panoply train`, and rounds the demonstration's vectors to bytes, which halves them. They
-//! hardly compress.
+//! Prepares the data that the command carries: compresses the demonstration's records and the
+//! digits of `panoply train`, and rounds the demonstration's vectors to bytes, which halves them.
+//! They hardly compress.
 
 use std::error::Error;
 use std::io::Write;
@@ -31,7 +31,7 @@ fn read(file: &str) -> Result<Vec<u8>, Box<dyn Error>> {
 }
 
 /// The same array with elements of a byte. Each row is scaled to the range of a byte, which changes
-/// no cosine but for rounding.
+/// no cosine except by rounding.
 fn as_bytes(npy: &[u8]) -> Result<Vec<u8>, Box<dyn Error>> {
     let header = 10 + usize::from(u16::from_le_bytes([npy[8], npy[9]]));
     let (header, rows) = npy.split_at(header);

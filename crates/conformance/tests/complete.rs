@@ -1,5 +1,5 @@
-//! Every op of the list has a reference, cases in the suite, and a line in `docs/ops.md`, and states
-//! the types of its answer.
+//! Every op of the list has a reference, cases in the suite, and a line in `docs/ops.md`, and
+//! states the types of its answer.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use std::collections::{BTreeMap, BTreeSet};

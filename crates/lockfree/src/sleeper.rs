@@ -142,7 +142,7 @@ pub fn spin_after(spun_us: u64, spin_us_max: u64, ready: &mut impl FnMut() -> bo
     }
 }
 
-/// Whether the threads of this process share their CPUs with threads that compute. Found out by
+/// Whether the threads of this process share their CPUs with threads that compute. Measured by
 /// yielding.
 mod crowding {
     use std::sync::atomic::{AtomicU64, Ordering};

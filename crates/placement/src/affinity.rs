@@ -97,8 +97,8 @@ pub fn give_way() -> Result<(), PlacementError> {
 }
 
 /// Lets the calling thread, and threads that it starts later, interrupt threads that compute as
-/// soon as they are woken: they ask for short slices of a CPU instead of more of it. Linux heeds this
-/// from version 6.12 on. A thread that is not scheduled normally is left as it is.
+/// soon as they are woken: they ask for short slices of a CPU instead of more of it. Linux heeds
+/// this from version 6.12 on. A thread that is not scheduled normally is left as it is.
 pub fn take_short_slices() -> Result<(), PlacementError> {
     if scheduling()? != Scheduling::Normal {
         return Ok(());

@@ -3,8 +3,9 @@
 //! [`Topology`] reads what hardware the machine has and which part of it this process may use. A
 //! [`Request`] says which workers are wanted. [`PlacementPlan`] gives each of them a
 //! [`WorkerSlot`]. [`DevicePlan`] makes the request for a runtime's devices, and gives each
-//! worker's thread its [`WorkerPlace`]. Reading never fails (gaps become notes), planning fails only
-//! on contradictions, and nothing here starts a thread. [`realtime`] is for threads with deadlines.
+//! worker's thread its [`WorkerPlace`]. Reading never fails (gaps become notes), planning fails
+//! only on contradictions, and nothing here starts a thread. [`realtime`] is for threads with
+//! deadlines.
 //!
 //! Modules in reading order:
 //!

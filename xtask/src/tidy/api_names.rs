@@ -2,9 +2,10 @@
 //! from the name of its API; all other code reads a field of the device's description.
 //!
 //! Found are operators, patterns, `matches!`, `eq`, `ne` and lists with `contains`, each with a
-//! constant of `Api`, with `Api::new("…")`, or of an `api` with a constant of any crate or a string.
-//! Names may be passed on, listed, parsed and compared with each other: `id.api == other.api`.
-//! A function that compares is not found at its callers, nor is a constant under another name.
+//! constant of `Api`, with `Api::new("…")`, or of an `api` with a constant of any crate or a
+//! string. Names may be passed on, listed, parsed and compared with each other:
+//! `id.api == other.api`. A function that compares is not found at its callers, nor is a constant
+//! under another name.
 
 use super::report::Report;
 use super::source::{Source, is_word};
@@ -138,8 +139,8 @@ impl<'a> CodeTokens<'a> {
         self.get(start - 1) == "let" || is_arm || self.get(start - 1) == "," && is_in_matches()
     }
 
-    /// The value of an API that a token names (`id.api`, `backend.api()`, `api.name()`), and whether
-    /// it is the name as text.
+    /// The value of an API that a token names (`id.api`, `backend.api()`, `api.name()`), and
+    /// whether it is the name as text.
     fn api(&self, at: usize) -> Option<(Span, bool)> {
         let word = self.get(at);
         if word != "api" && !word.ends_with("_api") {

@@ -32,7 +32,7 @@ const WARM_UPS_MIN: usize = 2;
 
 /// How a caller runs its chain.
 #[derive(Clone, Copy)]
-enum Kind {
+enum ChainKind {
     /// Op after op, each after the answer of the one before.
     Ops,
     /// As one graph.
@@ -68,7 +68,7 @@ pub fn run(options: &BenchOptions, ratio_max: f64, screen: &mut Screen) -> Resul
     }
     let mut over = Vec::new();
     for device in super::first_of_each_api(&runtime) {
-        for kind in [Kind::Ops, Kind::Graph] {
+        for kind in [ChainKind::Ops, ChainKind::Graph] {
             let row = measure(&runtime, device.id, kind, time).map_err(anyhow::Error::new)?;
             match options.format {
                 Format::Json => screen.json_line(&row)?,
@@ -89,7 +89,7 @@ pub fn run(options: &BenchOptions, ratio_max: f64, screen: &mut Screen) -> Resul
     }
 }
 
-fn measure(runtime: &Runtime, device: DeviceId, kind: Kind, time: Duration) -> panoply::Result<ChainsRow> {
+fn measure(runtime: &Runtime, device: DeviceId, kind: ChainKind, time: Duration) -> panoply::Result<ChainsRow> {
     let chains = [chain(runtime, device, kind, 1)?, chain(runtime, device, kind, 2)?];
     let (first, second): (&Chain<'_>, &Chain<'_>) = (&*chains[0], &*chains[1]);
     let both = || first().and_then(|()| second());
@@ -108,7 +108,7 @@ fn measure(runtime: &Runtime, device: DeviceId, kind: Kind, time: Duration) -> p
         ratios.push(at_once[round] / in_turn[round]);
     }
     let [alone_us, in_turn_us, at_once_us, ratio] = [alone, in_turn, at_once, ratios].map(median);
-    let chain = if let Kind::Ops = kind { "ops" } else { "graph" };
+    let chain = if let ChainKind::Ops = kind { "ops" } else { "graph" };
     Ok(ChainsRow { device: device.to_string(), chain, ops: 2 * PRODUCTS, alone_us, in_turn_us, at_once_us, ratio })
 }
 
@@ -129,7 +129,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 fn chain(
     runtime: &Runtime,
     device: DeviceId,
-    kind: Kind,
+    kind: ChainKind,
     seed: u64,
 ) -> panoply::Result<Box<dyn Fn() -> panoply::Result<()> + Sync + '_>> {
     let mut normals = Normals::new(seed);
@@ -138,7 +138,7 @@ fn chain(
         runtime.run_with(Transfer::to_device(&normals.tensor([SIZE, SIZE])?, device), options()).wait()
     };
     let (x, w) = (resident()?, resident()?);
-    if let Kind::Ops = kind {
+    if let ChainKind::Ops = kind {
         return Ok(Box::new(move || {
             let mut x = x.clone();
             for _ in 0..PRODUCTS {

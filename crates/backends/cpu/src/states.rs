@@ -1,6 +1,6 @@
-//! State that ops keep between their runs: compiled expressions, workspaces, packed weights, streams.
-//! The context has one state of each type, so it names no op. It knows only the memory, the order
-//! of axes and the device that ops of any kind ask it for.
+//! State that ops keep between their runs: compiled expressions, workspaces, packed weights,
+//! streams. The context has one state of each type, so it names no op. It knows only the memory,
+//! the order of axes and the device that ops of any kind ask it for.
 //!
 //! 1. A state is made on its first use, and kept as long as the engine.
 //! 2. An op borrows its state in place ([`States::get`], [`States::get_or`], [`States::pair`])

@@ -1,5 +1,5 @@
-//! The wgpu backend against the reference: the shared suite ([`panoply_wgsl_gpu_testing::suite`]) on
-//! the adapters of this machine. `PANOPLY_WGPU_CASES` selects its cases.
+//! The wgpu backend against the reference: the shared suite ([`panoply_wgsl_gpu_testing::suite`])
+//! on the adapters of this machine. `PANOPLY_WGPU_CASES` selects its cases.
 
 use panoply_conformance::print_op_names;
 use panoply_wgpu::WgpuBackend;

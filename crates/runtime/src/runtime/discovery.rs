@@ -349,7 +349,7 @@ fn pool_options(
     OpenOptions { threads, memory: of_pool.or(open.memory), ..open.clone() }
 }
 
-/// The sizes of memory pools that were set for one device. What was set last counts.
+/// The sizes of memory pools that were set for one device. The last setting counts.
 fn limits_of(memory: &[(DeviceId, MemoryLimits)], device: DeviceId) -> MemoryLimits {
     let own = memory.iter().rev().filter(|(of, _)| *of == device).map(|(_, limits)| *limits);
     own.fold(MemoryLimits::default(), MemoryLimits::or)

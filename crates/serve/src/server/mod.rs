@@ -204,8 +204,9 @@ impl Server {
     }
 
     /// Makes a request as one task: a future that also blocks (`wait`), can be cancelled by
-    /// dropping it, and reports its steps. The deadline bounds the whole request. Requests are joined on the
-    /// host, so inputs in a device's memory are copied there first, and outputs are on the host.
+    /// dropping it, and reports its steps. The deadline bounds the whole request. Requests are
+    /// joined on the host, so inputs in a device's memory are copied there first, and outputs are
+    /// on the host.
     pub fn request(&self, inputs: &[(&str, ModelValue)], options: &RunOptions) -> PendingTask<Outputs, Error> {
         let own = |(name, value): &(&str, ModelValue)| ((*name).to_owned(), RunValue::from(value));
         let given: Vec<(String, RunValue)> = inputs.iter().map(own).collect();

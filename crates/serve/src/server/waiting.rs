@@ -5,8 +5,9 @@
 //! batch is found and taken in logarithmic time for any number of keys.
 //!
 //! The priorities have the shares that they have in a device's queue ([`Priority::order_at`]):
-//! while requests of all three wait, of eight batches five begin with the oldest urgent request, two with
-//! the oldest normal one and one with the oldest patient one. So no request waits for ever.
+//! while requests of all three wait, of eight batches five begin with the oldest urgent request,
+//! two with the oldest normal one and one with the oldest patient one. So no request waits for
+//! ever.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;

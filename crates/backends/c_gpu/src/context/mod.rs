@@ -227,8 +227,8 @@ impl Context {
         queued
     }
 
-    /// Drops all recordings, once the current op has finished: they hold addresses that are about to
-    /// be given back.
+    /// Drops all recordings, once the current op has finished: they hold addresses that are about
+    /// to be given back.
     pub(crate) fn drop_recordings(&mut self) {
         let replays = self.states.take_replays();
         self.queued.replays.extend(replays);

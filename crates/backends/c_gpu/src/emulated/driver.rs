@@ -168,8 +168,8 @@ impl EmulatedDriver {
     }
 
     /// Runs all work late and in a random order, as far as events allow: each stream overtakes the
-    /// others. What the work reads and writes must stay valid until it has run. A kernel that fails
-    /// loses the device.
+    /// others. The memory that the work reads and writes must stay valid until the work has run. A
+    /// kernel that fails loses the device.
     pub fn with_shuffled_streams(mut self, seed: u64) -> EmulatedDriver {
         let streams = Rc::new(ShuffledStreams::new(seed));
         // The cell is new: it has no streams yet.
@@ -193,8 +193,8 @@ impl EmulatedDriver {
         Ok(())
     }
 
-    /// Runs up to this many commands of shuffled streams; those of the stream that is held back only
-    /// if it `is_urgent`.
+    /// Runs up to this many commands of shuffled streams; those of the stream that is held back
+    /// only if it `is_urgent`.
     fn advance(&self, count: u64, is_urgent: bool) {
         let Some(streams) = &self.shuffled else { return };
         for _ in 0..count {

@@ -14,13 +14,14 @@ const HELD_COMMANDS: u64 = 24;
 
 /// The queues of a device, and the progress of its events.
 pub(super) struct ShuffledStreams {
-    queues: RefCell<[VecDeque<Queued>; STREAMS]>,
+    queues: RefCell<[VecDeque<StreamEntry>; STREAMS]>,
     events: RefCell<Vec<EventProgress>>,
     random: Cell<u64>,
     held: Cell<usize>,
 }
 
-enum Queued {
+/// An entry of a stream's queue.
+enum StreamEntry {
     Command(RecordedCommand),
     /// An event, and how often it has been recorded by then.
     Record(usize, u64),
@@ -69,10 +70,10 @@ impl ShuffledStreams {
     }
 
     pub(super) fn push(&self, stream: Stream, lane: usize, command: RecordedCommand) {
-        self.queue(stream, lane, Queued::Command(command));
+        self.queue(stream, lane, StreamEntry::Command(command));
     }
 
-    fn queue(&self, stream: Stream, lane: usize, queued: Queued) {
+    fn queue(&self, stream: Stream, lane: usize, queued: StreamEntry) {
         self.queues.borrow_mut()[ShuffledStreams::number(stream, lane)].push_back(queued);
     }
 
@@ -90,13 +91,13 @@ impl ShuffledStreams {
             progress.ahead.push(progress.recorded);
             progress.recorded
         };
-        self.queue(stream, lane, Queued::Record(event, recorded));
+        self.queue(stream, lane, StreamEntry::Record(event, recorded));
     }
 
     /// Makes a stream wait for the present recording of an event.
     pub(super) fn wait_for(&self, stream: Stream, lane: usize, event: usize) {
         let recorded = self.events.borrow()[event].recorded;
-        self.queue(stream, lane, Queued::Wait(event, recorded));
+        self.queue(stream, lane, StreamEntry::Wait(event, recorded));
     }
 
     pub(super) fn is_past(&self, event: usize) -> bool {
@@ -110,23 +111,26 @@ impl ShuffledStreams {
 
     /// Whether a queued launch uses a kernel.
     pub(super) fn uses(&self, function: Function) -> bool {
-        let launches =
-            |queued: &Queued| matches!(queued, Queued::Command(RecordedCommand::Launch(used, ..)) if *used == function);
+        let launches = |queued: &StreamEntry| match queued {
+            StreamEntry::Command(RecordedCommand::Launch(used, ..)) => *used == function,
+            _ => false,
+        };
         self.queues.borrow().iter().flatten().any(launches)
     }
 
     /// Takes the next command to run: of any stream that does not wait. `None` if all streams are
-    /// empty, or wait, or if only the stream that is held back could run and `is_urgent` is not set.
+    /// empty, or wait, or if only the stream that is held back could run and `is_urgent` is not
+    /// set.
     pub(super) fn next(&self, is_urgent: bool) -> Option<RecordedCommand> {
         loop {
             let number = self.choose(is_urgent)?;
             let queued = self.queues.borrow_mut()[number].pop_front();
             match queued? {
-                Queued::Command(command) => return Some(command),
-                Queued::Record(event, recorded) => {
+                StreamEntry::Command(command) => return Some(command),
+                StreamEntry::Record(event, recorded) => {
                     self.events.borrow_mut()[event].ahead.retain(|recording| *recording != recorded);
                 }
-                Queued::Wait(..) => {}
+                StreamEntry::Wait(..) => {}
             }
         }
     }
@@ -136,8 +140,8 @@ impl ShuffledStreams {
         if self.below(HELD_COMMANDS) == 0 {
             self.held.set(self.below(STREAMS as u64) as usize);
         }
-        let can_run = |queued: &Queued| match queued {
-            Queued::Wait(event, recorded) => self.events.borrow()[*event].is_past(*recorded),
+        let can_run = |queued: &StreamEntry| match queued {
+            StreamEntry::Wait(event, recorded) => self.events.borrow()[*event].is_past(*recorded),
             _ => true,
         };
         let queues = self.queues.borrow();

@@ -1,7 +1,7 @@
 //! Several callers with ops in flight at the same time, so that an engine spreads them over its
-//! lanes: chains of ops on the device, ops with memory that all ops of an engine share, cases of the
-//! suite, and graphs that run again and again on other inputs. Every answer is compared with the
-//! reference.
+//! lanes: chains of ops on the device, ops with memory that all ops of an engine share, cases of
+//! the suite, and graphs that run again and again on other inputs. Every answer is compared with
+//! the reference.
 
 use std::time::{Duration, Instant};
 
@@ -47,7 +47,7 @@ struct Task {
     judge: Judge,
 }
 
-/// What a caller does when it has an answer.
+/// The ops of a caller: it runs the next one when it has an answer.
 trait Script {
     /// The next op of the caller, whose last answer is `answer`. `None` at the end.
     fn next(&mut self, answer: Option<&Value>) -> Option<Task>;
@@ -182,28 +182,28 @@ impl Script for Chain {
     }
 }
 
-/// The same tasks again and again.
-struct Repeated {
+/// A script that runs the same tasks again and again.
+struct RepeatedTasks {
     tasks: Vec<Box<dyn Fn() -> Task>>,
     left: usize,
 }
 
-impl Script for Repeated {
+impl Script for RepeatedTasks {
     fn next(&mut self, _answer: Option<&Value>) -> Option<Task> {
         self.left = self.left.checked_sub(1)?;
         Some(self.tasks[self.left % self.tasks.len()]())
     }
 }
 
-impl Repeated {
+impl RepeatedTasks {
     /// Each op `RUNS` times, on tensors on the device, with the answers for those on the host.
-    fn new(ops: Vec<(String, Op, Op, Judge)>) -> Repeated {
+    fn new(ops: Vec<(String, Op, Op, Judge)>) -> RepeatedTasks {
         let left = ops.len() * RUNS;
         let task = |(name, op, on_host, judge): (String, Op, Op, Judge)| -> Box<dyn Fn() -> Task> {
             let expected = reference(&on_host).unwrap();
             Box::new(move || Task { name: name.clone(), op: op.clone(), expected: expected.clone(), judge })
         };
-        Repeated { tasks: ops.into_iter().map(task).collect(), left }
+        RepeatedTasks { tasks: ops.into_iter().map(task).collect(), left }
     }
 }
 
@@ -245,7 +245,8 @@ pub fn run_one_graph(backend: &dyn GpuBackend, seed: u64) {
     for device in devices {
         let mut engine = backend.open_engine(&device, &OpenOptions::default()).unwrap();
         let graph = steps();
-        let mut script = |caller| Repeated::new(vec![with_own_inputs(&mut engine, device.id, (0, &graph), caller)]);
+        let mut script =
+            |caller| RepeatedTasks::new(vec![with_own_inputs(&mut engine, device.id, (0, &graph), caller)]);
         let callers = (1..=3).map(|caller| Caller::new(script(caller))).collect();
         drive(&mut engine, callers, seed);
     }
@@ -289,7 +290,7 @@ fn chain(engine: &mut GpuEngine, device: DeviceId, caller: u64) -> Chain {
 }
 
 /// Scans, sums and choices of long lines: their blocks meet in counters and on a board.
-fn long_lines(engine: &mut GpuEngine, device: DeviceId, caller: u64) -> Repeated {
+fn long_lines(engine: &mut GpuEngine, device: DeviceId, caller: u64) -> RepeatedTasks {
     let line = whole_numbers(DType::F32, &[1, LONG], 200 + caller);
     let ops = |line: &Tensor| {
         [Scan::sum(line).into_op(), Reduce::sum(line).into_op(), TopK::new(line, 10).into_op()].map(Result::unwrap)
@@ -299,29 +300,29 @@ fn long_lines(engine: &mut GpuEngine, device: DeviceId, caller: u64) -> Repeated
         let name = format!("{} of the long line of caller {caller}", here.name());
         (name, here, on_host, Judge::Within(Tolerance::Exact))
     });
-    Repeated::new(named.collect())
+    RepeatedTasks::new(named.collect())
 }
 
 /// The first case of each kind in `SHARED`, with its inputs on the host.
-fn suite(backend: &dyn GpuBackend, device: &DeviceInfo) -> Repeated {
+fn suite(backend: &dyn GpuBackend, device: &DeviceInfo) -> RepeatedTasks {
     let all = cases();
     let first = |prefix: &&str| {
         let suits = |case: &&Case| case.name.starts_with(*prefix) && backend.can_run(device, &case.op);
         all.iter().find(|case| suits(case) && reference(&case.op).is_ok())
     };
     let ops = SHARED.iter().filter_map(first);
-    Repeated::new(ops.map(|case| (case.name.clone(), case.op.clone(), case.op.clone(), case.judge)).collect())
+    RepeatedTasks::new(ops.map(|case| (case.name.clone(), case.op.clone(), case.op.clone(), case.judge)).collect())
 }
 
 /// Signatures, whose tables the first op computes for all. Ops verify what they sign.
-fn signing() -> Repeated {
+fn signing() -> RepeatedTasks {
     let task = |(algorithm, private, _): &(SignatureAlgorithm, &str, &str)| -> Box<dyn Fn() -> Task> {
         let key = Key::sign(*algorithm, &bytes(private)).unwrap();
         let (name, op) = (algorithm.name(), Sign::new(&key, vec![7; 40]).into_op().unwrap());
         let judge = Judge::Own(|_, _, _| None);
         Box::new(move || Task { name: name.to_owned(), op: op.clone(), expected: Value::List(Vec::new()), judge })
     };
-    Repeated { tasks: KEYS[..SIGNING_KEYS].iter().map(task).collect(), left: SIGNING_KEYS * RUNS }
+    RepeatedTasks { tasks: KEYS[..SIGNING_KEYS].iter().map(task).collect(), left: SIGNING_KEYS * RUNS }
 }
 
 /// A graph whose steps hand their results on in memory that graphs of one lane share, with a
@@ -341,10 +342,10 @@ fn steps() -> RandomGraph {
 }
 
 /// Random graphs, the same for all callers, with inputs of each caller's own on the device.
-fn graphs(backend: &dyn GpuBackend, engine: &mut GpuEngine, device: &DeviceInfo, caller: u64) -> Repeated {
+fn graphs(backend: &dyn GpuBackend, engine: &mut GpuEngine, device: &DeviceInfo, caller: u64) -> RepeatedTasks {
     let random = Seeds::or_asked(GRAPHS, GRAPHS).graphs();
     let ops = random.map(|(number, graph)| with_own_inputs(engine, device.id, (number, &graph), caller));
-    Repeated::new(ops.filter(|(_, here, ..)| backend.can_run(device, here)).collect())
+    RepeatedTasks::new(ops.filter(|(_, here, ..)| backend.can_run(device, here)).collect())
 }
 
 /// A graph on inputs of the caller's own: on the device, and on the host.

@@ -9,8 +9,8 @@ use panoply_core::{Bytes, Op, OpenOptions, Operation};
 /// Minimum number of vectors of ciphers and hashes that must run.
 const PASSED_MIN: usize = 900;
 
-/// Keys of RFC 8032 (7.1, the second) and RFC 6979 (A.2.5 and A.2.6): the private key in PKCS#8, and
-/// the public key.
+/// Keys of RFC 8032 (7.1, the second) and RFC 6979 (A.2.5 and A.2.6): the private key in PKCS#8,
+/// and the public key.
 pub(crate) const KEYS: [(SignatureAlgorithm, &str, &str); 3] = [
     (
         SignatureAlgorithm::Ed25519,

@@ -1,5 +1,5 @@
-//! Checks and measures the ways in which a backend transfers bytes: kinds of staging memory, queues,
-//! and numbers of chunks and threads.
+//! Checks and measures the ways in which a backend transfers bytes: kinds of staging memory,
+//! queues, and numbers of chunks and threads.
 
 use std::time::{Duration, Instant};
 
@@ -71,18 +71,18 @@ pub fn print_rates(ways: impl IntoIterator<Item = TransferWay>) {
     }
 }
 
-/// Seconds of transfers.
-struct Measured {
+/// Seconds of transfers to a device and back.
+struct TransferSeconds {
     up: f64,
     down: f64,
     first_down: f64,
 }
 
 /// Times transfers of one size. The bytes of the first must come back whole.
-fn measure(engine: &mut dyn TestEngine, mib: usize, name: &str) -> Measured {
+fn measure(engine: &mut dyn TestEngine, mib: usize, name: &str) -> TransferSeconds {
     let sent = bytes(mib << 20, 1);
     let device = engine.device();
-    let mut measured = Measured { up: f64::INFINITY, down: f64::INFINITY, first_down: 0.0 };
+    let mut measured = TransferSeconds { up: f64::INFINITY, down: f64::INFINITY, first_down: 0.0 };
     for round in 0..ROUNDS {
         let (there, up) = timed(engine, Transfer::to_device(&sent, device));
         let (back, down) = timed(engine, Transfer::to_host(&there));

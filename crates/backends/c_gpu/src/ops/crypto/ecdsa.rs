@@ -257,15 +257,15 @@ mod tests {
 
     /// The keys of RFC 6979, A.2.5 and A.2.6, and their signatures of "sample" and "test" with the
     /// curve's hash.
-    struct Published {
+    struct PublishedKey {
         algorithm: SignatureAlgorithm,
         point: &'static str,
         sample: &'static str,
         test: &'static str,
     }
 
-    const KEYS: [Published; 2] = [
-        Published {
+    const KEYS: [PublishedKey; 2] = [
+        PublishedKey {
             algorithm: SignatureAlgorithm::EcdsaP256(EcdsaEncoding::Fixed),
             point: "0460fed4ba255a9d31c961eb74c6356d68c049b8923b61fa6ce669622e60f29fb6\
                 7903fe1008b8bc99a41ae9e95628bc64f2f1b20c2d7e9f5177a3c294d4462299",
@@ -274,7 +274,7 @@ mod tests {
             test: "f1abb023518351cd71d881567b1ea663ed3efcf6c5132b354f28d3b0b7d38367\
                 019f4113742a2b14bd25926b49c649155f267e60d3814b4c0cc84250e46f0083",
         },
-        Published {
+        PublishedKey {
             algorithm: SignatureAlgorithm::EcdsaP384(EcdsaEncoding::Fixed),
             point: "04ec3a4e415b4e19a4568618029f427fa5da9a8bc4ae92e02e06aae5286b300c64\
                 def8f0ea9055866064a254515480bc138015d9b72d7d57244ea8ef9ac0c62189\
@@ -293,7 +293,7 @@ mod tests {
 
     #[test]
     fn points_that_are_not_on_the_curve_are_refused() {
-        for Published { algorithm, point, .. } in KEYS {
+        for PublishedKey { algorithm, point, .. } in KEYS {
             let (curve, _) = Curve::of(algorithm).unwrap();
             let (point, len) = (bytes(point)[1..].to_vec(), 2 * curve.number_bytes());
             assert!(curve.decoded(&point).is_some());

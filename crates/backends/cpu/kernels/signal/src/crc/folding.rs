@@ -107,8 +107,8 @@ impl Folding {
         let mut padded = [0; 16];
         padded[..message.len()].copy_from_slice(message);
         let state = self.block(&padded) ^ u128::from(self.begin);
-        // The bytes of the message at the end of 16. What the initial value has beyond them is a
-        // part of the remainder already.
+        // The bytes of the message at the end of 16. The bytes of the initial value beyond
+        // them are a part of the remainder already.
         let beyond = if bits < 64 { (state >> bits) as u64 } else { 0 };
         self.remainder(state << (128 - bits), unit) ^ beyond
     }

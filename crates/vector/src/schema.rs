@@ -49,9 +49,9 @@ pub enum Storage {
     F16,
     /// bfloat16: the upper half of single precision.
     Bf16,
-    /// Eight bits per component and a scale per vector. Neither is ever rounded again. With euclidean
-    /// the scale is a power of two, so steps are up to twice as wide: a search ranks the rows of one
-    /// scale at a time, and any other scales would be as many as rows.
+    /// Eight bits per component and a scale per vector. Neither is ever rounded again. With
+    /// euclidean the scale is a power of two, so steps are up to twice as wide: a search ranks the
+    /// rows of one scale at a time, and any other scales would be as many as rows.
     I8,
 }
 
@@ -173,8 +173,8 @@ pub enum Residency {
 }
 
 impl Residency {
-    /// Bytes of rows from which [`Residency::Auto`] uses devices. Below this a CPU finishes before a
-    /// device has begun.
+    /// Bytes of rows from which [`Residency::Auto`] uses devices. Below this a CPU finishes before
+    /// a device has begun.
     pub const AUTO_BYTES_MIN: usize = 8 << 20;
 }
 

@@ -1,5 +1,5 @@
 //! A writer that is killed at random instants loses no acknowledged write, and leaves no incomplete
-//! write. What the first reader after the kill finds is what every later writer and reader finds.
+//! write. Every later writer and reader finds the same state as the first reader after the kill.
 //!
 //! The test starts itself as the writer. Both sides know the same endless script of changes; the
 //! writer reports each change that returned. After it has been killed, the collection must hold
@@ -73,21 +73,7 @@ fn change(number: u64, model: &mut Model, collection: Option<&Collection>) {
         }
         80..90 => {
             if let Some(id) = unique.first() {
-                let metadata = json!({ "updated": number });
-                let own = &mut model.get_mut(id).unwrap().1;
-                let merges = number % 2 == 0;
-                match collection {
-                    Some(collection) if merges => {
-                        collection.set_fields(id, metadata.as_object().unwrap().clone()).unwrap();
-                    }
-                    Some(collection) => collection.update(id, None, Some(metadata.clone())).unwrap(),
-                    None => {}
-                }
-                if merges {
-                    own["updated"] = json!(number);
-                } else {
-                    *own = metadata;
-                }
+                change_metadata(number, id, model, collection);
             }
         }
         90..94 => {
@@ -112,6 +98,25 @@ fn change(number: u64, model: &mut Model, collection: Option<&Collection>) {
                 collection.flush().unwrap();
             }
         }
+    }
+}
+
+/// Replaces the metadata of a record, or sets one field of it if the number is even.
+fn change_metadata(number: u64, id: &str, model: &mut Model, collection: Option<&Collection>) {
+    let metadata = json!({ "updated": number });
+    let own = &mut model.get_mut(id).unwrap().1;
+    let merges = number % 2 == 0;
+    match collection {
+        Some(collection) if merges => {
+            collection.set_fields(id, metadata.as_object().unwrap().clone()).unwrap();
+        }
+        Some(collection) => collection.update(id, None, Some(metadata.clone())).unwrap(),
+        None => {}
+    }
+    if merges {
+        own["updated"] = json!(number);
+    } else {
+        *own = metadata;
     }
 }
 

@@ -253,7 +253,7 @@ fn a_card_behind_several_apis_is_used_through_the_fastest_that_can_search() {
     assert!(matches!(verdict(&collection, 2), PlacementVerdict::Unsupported(_)));
     let found = collection.search(&Random(6).vectors(1, DIMENSION), &SearchOptions::new(3)).unwrap();
     assert_eq!(found.report.devices, [device(1)]);
-    // Without an address nobody knows that devices are the same, unless kind and name agree.
+    // Without an address no collection knows that devices are the same, unless kind and name agree.
     let anonymous = Script::new().kind(DeviceKind::DiscreteGpu);
     let (runtime, _) = machine(vec![anonymous.clone(), anonymous]);
     let collection = placed(&runtime, MANY);
@@ -336,7 +336,7 @@ fn rows_follow_a_device_that_is_lost_taken_away_and_brought_back() {
     controls[0].set_present(true);
     runtime.rediscover().unwrap();
     wait_for_rows_on(&collection, Some(0), &wanted);
-    // Lost with all it holds, and the other API with it for good.
+    // Lost with all it holds, and the other API with it permanently.
     controls[1].inject(Fault::Lost);
     controls[0].inject(Fault::Lost);
     wait_for_rows_on(&collection, Some(0), &wanted);

@@ -153,8 +153,8 @@ fn an_index_needs_records_and_a_number_of_lists_that_they_can_fill() {
     assert!(collection.search(&[1.0; 32], &SearchOptions::new(1).nprobe(3)).unwrap().hits.is_empty());
 }
 
-/// Regression: rows that are sorted into lists are not in the order of age, and an exact search took
-/// its own last hit for a row of equal score that was left out. It searched all rows twice.
+/// Regression: rows that are sorted into lists are not in the order of age, and an exact search
+/// took its own last hit for a row of equal score that was left out. It searched all rows twice.
 #[test]
 fn an_exact_search_scans_every_row_once_also_with_an_index() {
     for (metric, storage) in

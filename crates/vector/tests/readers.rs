@@ -221,8 +221,8 @@ fn a_file_with_another_name_is_not_written_to() {
 }
 
 /// Regression: a reader left out a complete write that no mark followed, as after a kill in the
-/// middle of it, and the next writer kept it. A writer also has to mark it: the next mark of a small
-/// write said that all rows before it had reached the disk.
+/// middle of it, and the next writer kept it. A writer also has to mark it: the next mark of a
+/// small write said that all rows before it had reached the disk.
 #[test]
 fn a_write_that_a_crash_interrupted_is_settled_by_whoever_opens_first() {
     const RECORD_MARK: &[u8] = b"GLVZ";

@@ -243,8 +243,8 @@ impl Collection {
         self.change(id, vector, metadata, true).wait()
     }
 
-    /// Sets fields of a record's metadata, and removes those whose value is null. Its vector and its
-    /// other fields stay, also those that other callers set at the same time.
+    /// Sets fields of a record's metadata, and removes those whose value is null. The record keeps
+    /// its vector and its other fields, also those that other callers set at the same time.
     pub fn set_fields(&self, id: &str, fields: Map<String, Value>) -> Result<()> {
         self.merge(id, fields, true).wait()
     }

@@ -7,8 +7,8 @@
 //! 3. Several pieces of hardware share the rows by their speed, each within its room. One that is
 //!    slower than the host holds no rows.
 //! 4. Speeds are measured by searches of a sample, only where they decide anything: once for each
-//!    device, and again when the collection has doubled. The rest of the choice is made anew before
-//!    every upload, so that it follows devices that fail, are drained or come back.
+//!    device, and again when the collection has doubled. The rest of the choice is made again
+//!    before every upload, so that it follows devices that fail, are drained or come back.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -69,7 +69,7 @@ pub enum PlacementVerdict {
     Unsupported(String),
 }
 
-/// What a collection knows about the devices that may hold its rows.
+/// The knowledge of a collection about the devices that may hold its rows.
 #[derive(Default)]
 pub(crate) struct Placement {
     /// Measured times, also of the host. Held while devices are judged.
@@ -90,7 +90,7 @@ struct LastChoice {
     made: Option<Instant>,
 }
 
-/// What went wrong since the last upload on request.
+/// The failures since the last upload on request.
 #[derive(Clone, Default)]
 struct Failures {
     /// The devices that cannot search rows after all, and the reason.
@@ -138,7 +138,7 @@ impl Placement {
         shared.read(&self.last).all.iter().any(|one| matches!(one.verdict, PlacementVerdict::NotReady(_)))
     }
 
-    /// Has the next upload judge the devices anew.
+    /// Has the next upload judge the devices again.
     pub(crate) fn expire(&self) {
         let mut last = self.last.write().unwrap_or_else(PoisonError::into_inner);
         *last = Arc::new(LastChoice { all: last.all.clone(), made: None });

@@ -454,7 +454,7 @@ impl<'a> Batch<'a> {
 
     /// Whether the op on a piece may omit rows that are older than a returned row of equal score:
     /// if the rows are not in age order, or if scores that differ may become equal when they are
-    /// multiplied. Candidates from eight-bit copies are ranked again, so that does not matter there.
+    /// multiplied. Candidates from eight-bit copies are ranked again, so that is no matter there.
     fn may_omit_older(&self, segment: &SegmentView, rows: &Range<u32>, codes: bool, scale: f32) -> bool {
         let is_exact = !self.takes_norms_for_dot(codes) && is_power_of_two(scale);
         !self.coarse && !(is_exact && segment.is_by_age(rows))

@@ -15,7 +15,7 @@ use panoply_c_gpu::arguments::Arguments;
 use panoply_c_gpu::compile::Compiler;
 use panoply_c_gpu::devices::cache_feature;
 use panoply_c_gpu::driver::{
-    Address, CapturedGraph, Captures, ContextHandle, Driver, Event, Function, LANES_MAX, Launch, Properties, Stream,
+    Address, Captures, ContextHandle, Driver, Event, Function, LANES_MAX, Launch, Properties, Stream,
 };
 use panoply_c_gpu::host_reads::HostReads;
 use panoply_c_gpu::library::{Convolutions, Products, Sensors, Transforms};
@@ -27,6 +27,8 @@ use crate::backend::unavailable;
 use crate::compiler::Nvrtc;
 use crate::libraries::{CurrentStream, Libraries};
 use crate::quirks;
+
+mod captures;
 
 /// The driver's library, by the name that its installers use.
 const LIBRARY: &str = "libcuda.so.1";
@@ -505,43 +507,6 @@ impl Driver for CudaDriver {
 
     fn captures(&self) -> Option<&dyn Captures> {
         Some(self)
-    }
-}
-
-/// Captures as CUDA graphs.
-impl Captures for CudaDriver {
-    fn begin(&self) -> Result<()> {
-        // The relaxed mode: the others forbid memory allocations during the capture.
-        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
-        // SAFETY: the stream is the driver's own.
-        self.check(unsafe { result::stream::begin_capture(self.raw(Stream::Compute), mode) })
-    }
-
-    fn end(&self) -> Result<CapturedGraph> {
-        // SAFETY: the stream is the driver's own.
-        let graph = unsafe { result::stream::end_capture(self.raw(Stream::Compute)) };
-        let graph = graph.map_err(|error| self.error(error))?;
-        let invalid = || Error::DeviceFault { device: self.device, reason: "the capture was invalidated".to_owned() };
-        if graph.is_null() {
-            return Err(invalid());
-        }
-        let mut made: sys::CUgraphExec = std::ptr::null_mut();
-        // SAFETY: the driver just gave the graph; no flags are set.
-        let instantiated = unsafe { sys::cuGraphInstantiateWithFlags(&mut made, graph, 0) }.result();
-        // SAFETY: the instantiated graph does not need the graph any more.
-        let _ = unsafe { sys::cuGraphDestroy(graph) }.result();
-        self.check(instantiated)?;
-        NonNull::new(made.cast()).map(CapturedGraph).ok_or_else(invalid)
-    }
-
-    unsafe fn replay(&self, captured: CapturedGraph) -> Result<()> {
-        // SAFETY: `end` made the graph; the caller vouches for the recorded work.
-        self.check(unsafe { sys::cuGraphLaunch(captured.0.as_ptr().cast(), self.raw(Stream::Compute)) }.result())
-    }
-
-    fn release(&self, captured: CapturedGraph) {
-        // SAFETY: `end` made the graph; it is released once, and no work in flight uses it.
-        let _ = unsafe { sys::cuGraphExecDestroy(captured.0.as_ptr().cast()) }.result();
     }
 }
 

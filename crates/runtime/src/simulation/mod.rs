@@ -237,8 +237,6 @@ impl World {
         // Devices have the first places.
         workers.append(&mut of_pools);
         let relay = Some(Relay::new(Arc::clone(&inlet), Arc::clone(&router), Arc::clone(&clock) as Arc<dyn Clock>));
-        let (waiting, kept, tally) = (Vec::new(), Vec::new(), Tally::default());
-        let (answered, asked, cancelled, shutting_down) = (0, 0, 0, false);
         World {
             seed,
             random,
@@ -247,15 +245,15 @@ impl World {
             inlet,
             relay,
             workers,
-            waiting,
-            kept,
-            answered,
-            asked,
-            cancelled,
-            shutting_down,
+            waiting: Vec::new(),
+            kept: Vec::new(),
+            answered: 0,
+            asked: 0,
+            cancelled: 0,
+            shutting_down: false,
             stepping: Vec::new(),
             seen: None,
-            tally,
+            tally: Tally::default(),
         }
     }
 

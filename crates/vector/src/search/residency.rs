@@ -12,7 +12,7 @@ use panoply_core::{DeviceId, ErrorKind, Tensor};
 use panoply_runtime::{RunOptions, Runtime};
 
 use super::placement::{DeviceShare, shares};
-use super::resident::{BLOCK_BYTES_MIN, ResidentRows, State, UploadExtent};
+use super::resident::{BLOCK_BYTES_MIN, ResidentBlocks, ResidentRows, UploadExtent};
 use super::run::may_be_elsewhere;
 use crate::error::Result;
 use crate::segment::SegmentView;
@@ -58,7 +58,7 @@ pub(crate) fn upload(shared: &CollectionState, snapshot: &Snapshot, effort: Uplo
 }
 
 /// The device blocks of a segment, also in a fork; see [`CollectionState::read`].
-pub(crate) fn blocks(shared: &CollectionState, segment: &SegmentView) -> Arc<State> {
+pub(crate) fn blocks(shared: &CollectionState, segment: &SegmentView) -> Arc<ResidentBlocks> {
     shared.read(&segment.shared.resident.state)
 }
 
@@ -93,7 +93,7 @@ fn upload_range(
             let mut uploaded = upload_block(&shared.runtime, segment, rows.clone(), device);
             if uploaded.is_err() && resident.state().blocks.iter().any(|block| block.first_row >= range.start) {
                 // Release the old blocks to make room for the new ones.
-                resident.set(State { blocks: state.blocks.clone(), offered: rows.start });
+                resident.set(ResidentBlocks { blocks: state.blocks.clone(), offered: rows.start });
                 uploaded = upload_block(&shared.runtime, segment, rows.clone(), device);
             }
             match uploaded {

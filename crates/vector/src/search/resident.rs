@@ -24,14 +24,14 @@ const MASKS_MAX: usize = 4;
 /// The device blocks of a segment.
 #[derive(Default)]
 pub(crate) struct Resident {
-    pub(super) state: RwLock<Arc<State>>,
+    pub(super) state: RwLock<Arc<ResidentBlocks>>,
     /// Held during an upload.
     pub(super) uploading: Mutex<()>,
 }
 
 /// The device blocks of a segment at some point in time.
 #[derive(Clone, Default)]
-pub(crate) struct State {
+pub(crate) struct ResidentBlocks {
     /// Ordered by their rows.
     pub(crate) blocks: Vec<Arc<ResidentRows>>,
     /// Number of rows, from the first on, that were offered to devices.
@@ -77,7 +77,7 @@ impl ResidentRows {
 
 impl Resident {
     /// The present blocks.
-    pub(crate) fn state(&self) -> Arc<State> {
+    pub(crate) fn state(&self) -> Arc<ResidentBlocks> {
         Arc::clone(&self.state.read().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -85,7 +85,7 @@ impl Resident {
     pub(crate) fn forget(&self, lost: &Arc<ResidentRows>) {
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
         let blocks = state.blocks.iter().filter(|block| !Arc::ptr_eq(block, lost)).cloned().collect();
-        *state = Arc::new(State { blocks, offered: 0 });
+        *state = Arc::new(ResidentBlocks { blocks, offered: 0 });
     }
 
     /// Removes the blocks of devices that should hold none. All rows are offered again by the next
@@ -93,11 +93,11 @@ impl Resident {
     pub(super) fn keep_on(&self, holds: &dyn Fn(DeviceId) -> bool) {
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
         let blocks = state.blocks.iter().filter(|block| holds(block.device)).cloned().collect();
-        *state = Arc::new(State { blocks, offered: 0 });
+        *state = Arc::new(ResidentBlocks { blocks, offered: 0 });
     }
 
     /// Replaces the blocks.
-    pub(super) fn set(&self, state: State) {
+    pub(super) fn set(&self, state: ResidentBlocks) {
         *self.state.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(state);
     }
 }
@@ -114,7 +114,7 @@ pub(crate) enum UploadExtent {
     Whole,
 }
 
-impl State {
+impl ResidentBlocks {
     /// Number of rows that were offered and did not fit into a device's memory.
     pub(crate) fn spilled(&self) -> u32 {
         self.offered.saturating_sub(self.blocks.iter().map(|block| block.count).sum())
@@ -178,7 +178,7 @@ mod tests {
     }
 
     /// Performs the wanted upload, and returns the number of rows that it uploads.
-    fn step(state: &mut State, count: u32, effort: UploadExtent) -> u64 {
+    fn step(state: &mut ResidentBlocks, count: u32, effort: UploadExtent) -> u64 {
         let Some(range) = state.wanted(count, ROW_BYTES, 1, effort) else { return 0 };
         state.blocks.retain(|block| block.first_row < range.start);
         state.blocks.push(block(range.clone()));
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn a_few_new_rows_upload_nothing() {
-        let mut state = State::default();
+        let mut state = ResidentBlocks::default();
         assert_eq!(step(&mut state, 1_000_000, UploadExtent::Growing), 1_000_000);
         for effort in [UploadExtent::Growing, UploadExtent::Quiet] {
             assert_eq!(state.wanted(1_000_001, ROW_BYTES, 1, effort), None);
@@ -206,7 +206,7 @@ mod tests {
     #[test]
     fn a_growing_segment_is_uploaded_a_few_times_over_and_stays_in_few_blocks() {
         for (effort, step_rows, times_max) in [(UploadExtent::Growing, 1000, 6), (UploadExtent::Quiet, 2000, 12)] {
-            let (mut state, mut uploaded, mut blocks_max) = (State::default(), 0, 0);
+            let (mut state, mut uploaded, mut blocks_max) = (ResidentBlocks::default(), 0, 0);
             let mut count = 0;
             while count < 1_000_000 {
                 count += step_rows;
@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn many_blocks_are_joined_when_it_is_quiet() {
-        let mut state = State { blocks: vec![block(0..9000), block(9000..10_000)], offered: 10_000 };
+        let mut state = ResidentBlocks { blocks: vec![block(0..9000), block(9000..10_000)], offered: 10_000 };
         assert_eq!(state.wanted(10_000, ROW_BYTES, 1, UploadExtent::Quiet), None);
         assert_eq!(state.wanted(10_000, ROW_BYTES, 1, UploadExtent::Whole), Some(0..10_000));
         state.blocks = vec![block(0..8000), block(8000..10_000)];

@@ -224,7 +224,7 @@ mod tests {
     use crate::buffer::{DeviceAllocation, DeviceBuffer};
     use crate::device::Api;
     use crate::dtype::DType;
-    use crate::op::Operation;
+    use crate::op::{Describe, Op, Operation};
     use crate::op::compute::Transpose;
     use crate::part::{PartMut, PartRef};
     use crate::shape::Shape;

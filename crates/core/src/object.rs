@@ -13,6 +13,7 @@
 //!    [`Error::ObjectLost`].
 //! 5. A recipe keeps the inputs of its op alive on the host as long as the object lives.
 
+use std::any::Any;
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,12 +22,13 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use crate::device::DeviceId;
 use crate::error::{Error, Result};
 use crate::lease::{Home, Lease};
-use crate::op::{Describe, Op};
-use crate::tensor::Location;
 
 /// The next key. Keys are unique in the process, so a key of one engine is never found in the table
 /// of another.
 static NEXT_KEY: AtomicU64 = AtomicU64::new(1);
+
+/// An op, whose type this module does not name: ops name objects.
+pub(crate) type Recipe = Box<dyn Any + Send + Sync>;
 
 /// A handle to state on a device. A clone shares the state, and dropping the last handle releases
 /// it.
@@ -43,7 +45,8 @@ struct ObjectState {
     key: AtomicU64,
     /// Whether the object is on its device's list of objects to make again.
     noted: AtomicBool,
-    recipe: Option<Op>,
+    /// The op that makes the state again: see `op/recipe.rs`.
+    recipe: Option<Recipe>,
     /// Locked when the object is made, made again, or found to be lost.
     hold: Mutex<Hold>,
 }
@@ -68,9 +71,9 @@ impl Object {
         self.0.kind
     }
 
-    /// The op that makes the state again, if there is one.
-    pub fn recipe(&self) -> Option<&Op> {
-        self.0.recipe.as_ref()
+    /// The recipe, if there is one.
+    pub(crate) fn any_recipe(&self) -> Option<&(dyn Any + Send + Sync)> {
+        self.0.recipe.as_deref()
     }
 
     /// Records that the object is on its device's list of objects to make again. False if it
@@ -165,27 +168,14 @@ impl<T> ObjectTable<T> {
         ObjectTable { device, states: Default::default(), home: Home::new() }
     }
 
-    /// Stores a state and returns its first handle. `recipe` is the op that makes the state again
-    /// after the device was lost. It must be repeatable, and all its inputs must be on the host,
-    /// since inputs on the device are lost with it.
-    pub fn insert(&mut self, kind: &'static str, state: T, recipe: Option<&Op>) -> Result<Object> {
+    /// Stores a state and returns its first handle. The recipe was checked.
+    pub(crate) fn insert_with(&mut self, kind: &'static str, state: T, recipe: Option<Recipe>) -> Object {
         self.collect();
-        if let Some(op) = recipe {
-            let mut away = None;
-            op.for_each_part(&mut |part| away = away.or(Some(part.location()).filter(|at| *at != Location::Host)));
-            if let Some(at) = away {
-                return Err(Error::invalid("recipe of a device object", "inputs on the host", at));
-            }
-            if !op.is_repeatable() {
-                return Err(Error::invalid("recipe of a device object", "an op that may be repeated", op.name()));
-            }
-        }
         let key = NEXT_KEY.fetch_add(1, Ordering::Relaxed);
         self.states.insert(key, state);
         let hold = Mutex::new(Hold { lease: Some(self.home.lend(key)), trouble: None });
-        let recipe = recipe.cloned();
         let (key, noted) = (AtomicU64::new(key), AtomicBool::new(false));
-        Ok(Object(Arc::new(ObjectState { device: self.device, kind, key, noted, recipe, hold })))
+        Object(Arc::new(ObjectState { device: self.device, kind, key, noted, recipe, hold }))
     }
 
     /// The state of an object, or the error for the op that named the object.
@@ -234,7 +224,7 @@ mod tests {
     use crate::buffer::{DeviceAllocation, DeviceBuffer};
     use crate::device::Api;
     use crate::dtype::DType;
-    use crate::op::Operation;
+    use crate::op::{Describe, Op, Operation};
     use crate::op::compute::Transpose;
     use crate::part::{PartMut, PartRef};
     use crate::shape::Shape;

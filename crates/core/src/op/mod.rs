@@ -17,6 +17,7 @@ mod extension;
 mod host;
 mod list;
 mod outputs;
+mod recipe;
 
 pub mod compute;
 pub mod crypto;

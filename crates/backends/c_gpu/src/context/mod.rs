@@ -5,8 +5,8 @@
 //! * `outputs` allocates memory for results and scratch, and brings results to the host.
 //! * `launches` queues kernels, fills and copies.
 //! * `lanes` lets independent ops overlap, and orders those that share memory.
-//! * `recorded` has the specifics of queueing a graph: the error words of its kernels, and the
-//!   memory that its steps share. `replay` is one recording.
+//! * `recorded` has the specifics of queueing a graph: the error words of its kernels, the memory
+//!   that its steps share, and its recordings.
 //! * `states` keeps the ops' own state, by type: this module names no op.
 //!
 //! This file has the engine's operations on a context: lending it to an op, taking the op's queued
@@ -32,7 +32,6 @@ mod lanes;
 mod launches;
 mod outputs;
 mod recorded;
-mod replay;
 mod secrets;
 mod states;
 mod tables;
@@ -42,8 +41,7 @@ pub use launches::COUNTERS;
 pub use outputs::Output;
 pub(crate) use outputs::{PlannedOutput, PlannedOutputs, PlannedPlace};
 use recorded::Workspaces;
-pub(crate) use recorded::{Copies, Words};
-pub(crate) use replay::Replay;
+pub(crate) use recorded::{Copies, Replay, Words};
 pub(crate) use secrets::WipedBuffer;
 pub(crate) use states::DeviceState;
 use states::States;

@@ -3,13 +3,15 @@
 //! and again: its kernels write to error words of the recording, which are copied to the words of
 //! each run.
 
-use panoply_core::{Buffer, Error, Result, Tensor};
+use std::rc::Rc;
+
+use panoply_core::{Buffer, DeviceBuffer, Error, Result, Tensor};
 use panoply_kernels::c::{Kernel, STRIDED};
 
-use super::Context;
+use super::{Context, OpResources};
 use crate::address_table::{DeviceTable, Table};
 use crate::arguments::Arguments;
-use crate::driver::{Address, Launch};
+use crate::driver::{Address, CapturedGraph, Driver, Launch};
 use crate::memory::LeasedBlock;
 use crate::staging::SMALL_BYTES_MAX;
 
@@ -223,5 +225,40 @@ impl Context {
         let blocks = largest.div_ceil(THREADS * THREAD_BYTES).clamp(1, BLOCKS_MAX);
         let mut arguments = Arguments::new().address(base).address(table);
         self.launch(&kernel, Launch::grid([blocks, copies.list.len(), 1], THREADS), &mut arguments)
+    }
+}
+
+/// A recording with everything that it uses, except its callers' tensors.
+pub(crate) struct Replay {
+    pub(crate) driver: Rc<dyn Driver>,
+    pub(crate) captured: CapturedGraph,
+    #[allow(dead_code)] // Held so that the pool does not lend it.
+    pub(crate) held: OpResources,
+    #[allow(dead_code)] // As above: graphs that need more get another block.
+    pub(crate) block: Option<DeviceBuffer>,
+    #[allow(dead_code)] // As above.
+    pub(crate) own: Vec<Tensor>,
+    /// Error words of its kernels.
+    pub(crate) words: Option<Words>,
+}
+
+impl Drop for Replay {
+    fn drop(&mut self) {
+        if let Some(captures) = self.driver.captures() {
+            captures.release(self.captured);
+        }
+    }
+}
+
+impl Replay {
+    /// Queues the recorded work once more.
+    pub(crate) fn run(&self) -> Result<()> {
+        match self.driver.captures() {
+            // SAFETY: the recording holds the memory that it uses and is dropped before its kernels
+            // are; it is not dropped before the current op has finished. Inputs and outputs at its
+            // addresses belong to the op, or are held by the recording's owner.
+            Some(captures) => unsafe { captures.replay(self.captured) },
+            None => Ok(()),
+        }
     }
 }

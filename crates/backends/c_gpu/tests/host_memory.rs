@@ -54,11 +54,10 @@ fn an_integrated_device_copies_nothing_that_is_pinned() {
         let product = done.result.unwrap().into_tensor().unwrap();
         assert_eq!(run(&mut engine, Transfer::to_host(&product)).as_slice::<f32>().unwrap(), [3.0; ELEMENTS]);
         // The op has given the memory back, so it can be written again.
-        let (mut one, mut done) = (one, done.op);
+        let (mut one, held) = (one, done.op);
         assert!(one.as_mut_slice::<f32>().is_err(), "the op still holds it");
-        done = Transfer::to_host(&product).into_op().unwrap();
+        drop(held);
         one.as_mut_slice::<f32>().unwrap()[0] = 7.0;
-        drop(done);
         assert_eq!(run(&mut engine, Transfer::to_host(&one)).as_slice::<f32>().unwrap()[..2], [7.0, 1.5]);
         // Ordinary memory may be anything, and is copied by both.
         let ordinary = Tensor::from_vec(vec![1.0_f32; ELEMENTS], [ELEMENTS]).unwrap();

@@ -1,4 +1,4 @@
-//! Reads of a device's memory: whoever asks for a tensor's elements gets a copy on the host.
+//! Reads of a device's memory: a caller that asks for a tensor's elements gets a copy on the host.
 //!
 //! 1. A runtime attaches itself to the buffers that it hands out ([`DeviceBuffer::attach`]). A
 //!    buffer without a runtime cannot be read ([`Error::NotOnHost`]).
@@ -137,13 +137,13 @@ mod tests {
     use crate::{Bytes, HostBuffer};
 
     /// A device whose memory holds the numbers from zero on.
-    struct Counted {
+    struct CountingDevice {
         memory: HostBuffer,
         fetched: AtomicUsize,
         bytes: AtomicUsize,
     }
 
-    impl ReadBack for Counted {
+    impl ReadBack for CountingDevice {
         fn check(&self) -> Result<()> {
             Ok(())
         }
@@ -161,10 +161,10 @@ mod tests {
     const DEVICE: DeviceId = DeviceId { api: Api::SIMULATED, index: 0 };
 
     /// A tensor of `count` numbers in the memory of a device, and the device.
-    fn there(count: usize) -> (Tensor, Arc<Counted>) {
+    fn there(count: usize) -> (Tensor, Arc<CountingDevice>) {
         let numbers: Vec<f32> = (0..count).map(|number| number as f32).collect();
         let memory = HostBuffer::from_owner::<f32, _>(numbers);
-        let device = Arc::new(Counted { memory, fetched: AtomicUsize::new(0), bytes: AtomicUsize::new(0) });
+        let device = Arc::new(CountingDevice { memory, fetched: AtomicUsize::new(0), bytes: AtomicUsize::new(0) });
         let allocation = DeviceAllocation { device: DEVICE, token: 1, len_bytes: 4 * count };
         let buffer = DeviceBuffer::new(Home::new().lend(allocation));
         let reader = Arc::downgrade(&device);

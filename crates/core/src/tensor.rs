@@ -254,7 +254,8 @@ impl Tensor {
         start..start + self.len_bytes()
     }
 
-    /// The bytes of the buffer from the first element in memory to the last. There must be elements.
+    /// The bytes of the buffer from the first element in memory to the last. The tensor must have
+    /// elements.
     pub(crate) fn span_bytes(&self) -> Range<usize> {
         let (low, high) = match self.strides.reach(&self.shape) {
             Reach::Between(low, high) => (low, high),

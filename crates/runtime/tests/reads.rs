@@ -44,7 +44,7 @@ fn op() -> Transpose {
     Transpose::new(&Tensor::from_vec(vec![1.0_f32, 2.0, 3.0, 4.0], [2, 2]).unwrap())
 }
 
-/// What the runtime did when a tensor was read.
+/// The result of reading a tensor, once it was read.
 type Answer = Option<Result<Vec<f32>>>;
 
 #[test]

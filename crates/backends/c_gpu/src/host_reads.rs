@@ -22,7 +22,7 @@ const READ_BYTES_MIN: usize = 64 << 10;
 const READ_ALIGN_BYTES: usize = 64;
 
 impl HostReads {
-    /// What a device reads. `is_integrated`: it has no memory of its own. `maps_pinned`: kernels
+    /// The memory that a device reads. `is_integrated`: it has no memory of its own. `maps_pinned`: kernels
     /// can read pinned memory. `reads_pageable`: they can read memory that is not pinned.
     pub fn of(is_integrated: bool, maps_pinned: bool, reads_pageable: bool) -> HostReads {
         match (is_integrated, maps_pinned, reads_pageable) {

@@ -1,4 +1,5 @@
-//! Memory that callers ask for, the limits of the pools, and devices that read host memory in place.
+//! Memory that callers ask for, the limits of the pools, and devices that read host memory in
+//! place.
 
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 

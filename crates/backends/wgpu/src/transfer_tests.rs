@@ -31,7 +31,8 @@ fn every_kind_of_memory_brings_the_right_bytes() {
 }
 
 /// An adapter without memory of its own reads host tensors in place, or where the host has put
-/// them: nothing is moved. What was read in place is released when no op needs it any more.
+/// them: nothing is moved. A tensor that was read in place is released when no op needs it any
+/// more.
 #[test]
 fn an_adapter_that_shares_memory_copies_nothing() {
     let numbers: Arc<[f32]> = (0..200_000).map(|place| (place % 100) as f32).collect();

@@ -196,7 +196,7 @@ impl Runtime {
         }
         let cpus = worker_cpus(topology, info);
         let mut options = open.clone();
-        // What was set last counts.
+        // Later limits come first.
         let own = memory.iter().rev().filter(|(of, _)| *of == device).map(|(_, limits)| *limits);
         options.memory = own.fold(MemoryLimits::default(), MemoryLimits::or).or(open.memory);
         options.threads = options.threads.or_else(|| engine_threads(topology, info, cpus.as_ref()));

@@ -13,7 +13,7 @@ use crate::options::RunOptions;
 use crate::read_back::WAIT_OP_TIMES;
 use crate::{threads, time};
 
-/// What a thread of the runtime must not wait for.
+/// The threads that may ask: those of the runtime must not wait for a device.
 const FROM_OUTSIDE: &str = "a thread that does not belong to a runtime: its own threads cannot wait for a device";
 
 impl Runtime {
@@ -42,7 +42,7 @@ impl Runtime {
         let fault = |reason: String| Error::DeviceFault { device, reason };
         match self.ask_for_memory(device, MemoryRequest::Pinned { len_bytes })? {
             MemoryAnswer::Pinned(mut buffer) if buffer.bytes().len() == len_bytes => {
-                // Other ops have used the memory before, and nobody may read what they left.
+                // Other ops have used the memory before, and no caller may read their data.
                 buffer.bytes_mut().fill(0);
                 Tensor::from_host(dtype, shape, buffer.freeze())
             }

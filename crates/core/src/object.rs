@@ -224,8 +224,8 @@ mod tests {
     use crate::buffer::{DeviceAllocation, DeviceBuffer};
     use crate::device::Api;
     use crate::dtype::DType;
-    use crate::op::{Describe, Op, Operation};
     use crate::op::compute::Transpose;
+    use crate::op::{Describe, Op, Operation};
     use crate::part::{PartMut, PartRef};
     use crate::shape::Shape;
     use crate::tensor::Tensor;

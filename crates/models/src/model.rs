@@ -208,8 +208,8 @@ impl ModelValue {
         }
     }
 
-    /// The value as an array. Fails with `NotOnHost` if it is in a device's memory:
-    /// [`RunOptions::to_host`] brings outputs to the host.
+    /// The value as an array. A tensor in a device's memory is fetched first, for which this waits:
+    /// [`RunOptions::to_host`] brings outputs to the host as part of the run.
     pub fn array(&self) -> Result<Array> {
         match self {
             ModelValue::Array(array) => Ok(array.clone()),

@@ -112,10 +112,10 @@ fn each_worker_owns_its_device_with_state_in_its_memory() {
     let options = PoolOptions { workers: 2, ..PoolOptions::default() };
     let pool = WorkerPool::start_on_devices(options, shares.to_vec(), |index| Table { index, table: None }).unwrap();
     drop(shares);
-    for worker in 0..2 {
+    for (worker, id) in ids.into_iter().enumerate() {
         for _ in 0..3 {
             let reply = pool.request_to(worker, 1.0).unwrap().wait().unwrap();
-            assert_eq!(reply, (worker, ids[worker], 3.0 + 6.0 * worker as f32));
+            assert_eq!(reply, (worker, id, 3.0 + 6.0 * worker as f32));
         }
     }
     assert!(controls.iter().all(|control| control.counters().live_bytes >= 12), "the tables live there");

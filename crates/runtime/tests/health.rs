@@ -1,5 +1,6 @@
 //! The health that devices report: memory that is measured again, heat that makes batches smaller,
 //! and the capacity of all devices together.
+#![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -102,7 +102,7 @@ impl ClaimBook {
         let (wanted, in_flight_max) = match share {
             Share::Whole => (WHOLE, usize::MAX),
             Share::Part(part) if part > 0.0 && part < 1.0 => {
-                let places = (queue_depth_max as f64 * f64::from(part)) as usize;
+                let places = (queue_depth_max as f64 * f64::from(part)).round() as usize;
                 (((f64::from(part) * f64::from(WHOLE)) as u32).max(1), places.max(1))
             }
             Share::Part(part) => return Err(Error::invalid("part of a device", "more than 0 and less than 1", part)),

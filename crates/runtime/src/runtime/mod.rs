@@ -301,7 +301,11 @@ impl Runtime {
     /// All metrics of the runtime at this moment.
     pub fn metrics(&self) -> Snapshot {
         let (routed, explored) = self.router.counts();
-        let devices = self.router.lanes.iter().map(|candidate| self.figures(candidate)).collect();
+        let figures = |device: &Candidate| {
+            device.lane.ask_look_if_old();
+            self.figures(device)
+        };
+        let devices = self.router.lanes.iter().map(figures).collect();
         Snapshot { devices, system: self.capacity(), relayed_now: self.inlet.count(), routed, explored }
     }
 

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use panoply_core::op::compute::Transpose;
 use panoply_core::{Error, Tensor};
 use panoply_cpu::CpuBackend;
+use panoply_runtime::Pools;
 use panoply_runtime::{FallbackPolicy, HealthRules, Pending, RunOptions, Runtime, WorkerLimits, WorkerState};
 
 use crate::{Call, Control, OP_TIME_MAX, STUCK_MAX, StuckBackend, op, serve};
@@ -68,7 +69,12 @@ fn runtime(reopen_attempts_max: u32) -> (Runtime, Arc<Control>) {
     };
     let rules = HealthRules { look_every: Duration::from_secs(60), error_percent_max: 100.0, ..HealthRules::default() };
     let backend = Arc::new(StuckBackend(CpuBackend::new(), Arc::clone(&control)));
-    let builder = Runtime::builder().backend(backend).limits(limits).health(rules).fallback(FallbackPolicy::None);
+    let builder = Runtime::builder()
+        .pools(Pools::none())
+        .backend(backend)
+        .limits(limits)
+        .health(rules)
+        .fallback(FallbackPolicy::None);
     (builder.build().unwrap(), control)
 }
 

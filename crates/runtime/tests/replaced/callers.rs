@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 use panoply_core::op::compute::Transpose;
 use panoply_core::{Error, Tensor};
 use panoply_cpu::CpuBackend;
-use panoply_runtime::Pools;
-use panoply_runtime::{FallbackPolicy, HealthRules, Pending, RunOptions, Runtime, WorkerLimits, WorkerState};
+use panoply_runtime::{FallbackPolicy, HealthRules, Pending, Pools, RunOptions, Runtime, WorkerLimits, WorkerState};
 
 use crate::{Call, Control, OP_TIME_MAX, STUCK_MAX, StuckBackend, op, serve};
 

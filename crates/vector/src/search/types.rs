@@ -54,10 +54,8 @@ impl TypesCache {
 /// though it has values of another type.
 pub(crate) fn check_types(segments: &[Arc<SegmentView>], filter: &Filter) -> Result<()> {
     let occurs = |path: &Path, kind| segments.iter().any(|segment| segment.shared.types.occurs(segment, path, kind));
-    let fields = filter.typed_fields();
-    for &(path, got) in &fields {
-        // A filter may name a type for each form that a field has.
-        if fields.iter().any(|(other, kind)| *other == path && occurs(path, *kind)) {
+    for (path, got) in filter.typed_fields() {
+        if occurs(path, got) {
             continue;
         }
         if let Some(expected) = FieldType::ALL.into_iter().find(|kind| *kind != got && occurs(path, *kind)) {

@@ -86,11 +86,11 @@ use crate::selection::Selection;
 use crate::small_file::read_text;
 
 #[cfg(test)]
+mod checks;
+#[cfg(test)]
 mod key_tests;
 mod keys;
 mod pools;
-#[cfg(test)]
-mod tests;
 
 /// The default file.
 const FILE_NAME: &str = "panoply.toml";

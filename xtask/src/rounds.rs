@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     /// Variables of tests and of measurements that set no number of rounds of `--all`.
-    const OTHERS: [&str; 50] = [
+    const OTHERS: [&str; 51] = [
         // Folders, files and programs.
         "PANOPLY_CACHE",
         "PANOPLY_CONFIG",
@@ -66,6 +66,7 @@ mod tests {
         "PANOPLY_DEVICE",
         "PANOPLY_DEVICES_LEAVE_OUT",
         "PANOPLY_DEVICES_ONLY",
+        "PANOPLY_FPGA_SIMULATION",
         "PANOPLY_FUZZ_SEED",
         "PANOPLY_HIP_KERNELS",
         "PANOPLY_HIP_TEST",

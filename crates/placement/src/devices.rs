@@ -32,12 +32,12 @@ pub const CORES_PER_OWN_CORE: usize = 16;
 /// Which workers get a core of their own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CoreUse {
-    /// Those that feed accelerators, on machines with cores enough.
+    /// Workers of accelerators, on nodes with at least [`CORES_PER_OWN_CORE`] cores for each.
     #[default]
     Auto,
-    /// Those that feed accelerators, on any machine.
+    /// Workers of accelerators, on any machine.
     Own,
-    /// Only those that ask for real-time scheduling or for isolated CPUs.
+    /// Only workers that ask for real-time scheduling or for isolated CPUs.
     Shared,
     /// None: threads are not bound to CPUs at all.
     Off,

@@ -143,7 +143,7 @@ impl Library {
         let len = usize::try_from(count).unwrap_or(0).min(PROVIDERS_MAX);
         let listed = match names.is_null() {
             true => &[],
-            // SAFETY: the library wrote an array of so many texts.
+            // SAFETY: the library has written the array and its length.
             false => unsafe { std::slice::from_raw_parts(names.cast_const(), len) },
         };
         // SAFETY: each text ends with a zero byte, and is copied before the array is released.

@@ -18,7 +18,7 @@ const OPTIONS_MAX: usize = 64;
 /// How a provider is added to the options of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Adding {
-    /// It is always there.
+    /// Nothing is called: every session has the provider.
     Always,
     /// By a function of its own.
     Cuda,

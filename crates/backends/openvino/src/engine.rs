@@ -8,7 +8,7 @@ use panoply_whole_model::{ModelArray, ModelLibrary, ModelOutputs, ModelShare, Mo
 use crate::library::{Library, OpenVinoError};
 use crate::session::Session;
 
-/// One of the library's devices, on an opened device.
+/// A device of OpenVINO, opened as a device of Panoply.
 pub(crate) struct OpenDevice {
     pub(crate) device: DeviceId,
     pub(crate) library: Arc<Library>,

@@ -135,7 +135,7 @@ impl Library {
         self.checked("ov_core_get_available_devices", status)?;
         let listed = match devices.names.is_null() {
             true => &[],
-            // SAFETY: the library wrote so many texts.
+            // SAFETY: the library has written the array and its length.
             false => unsafe { std::slice::from_raw_parts(devices.names.cast_const(), devices.len.min(DEVICES_MAX)) },
         };
         // SAFETY: each text is null or ends with a zero byte, and is copied before the list is

@@ -211,7 +211,7 @@ impl Session {
             return Err(OpenVinoError::new("an input", format!("{name:?}: expected {len} bytes, got {}", bytes.len())));
         }
         if len > 0 {
-            // SAFETY: the tensor has so many bytes there, and nothing else uses the new tensor.
+            // SAFETY: the tensor has `len` bytes at `data`, and nothing else uses the new tensor.
             unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), data.cast::<u8>(), len) };
         }
         Ok(tensor)
@@ -237,7 +237,7 @@ impl Session {
         }
         let bytes = match len {
             0 => Vec::new(),
-            // SAFETY: the tensor has so many bytes there, and nothing writes to them between runs.
+            // SAFETY: the tensor has `len` bytes at `data`, and nothing writes to them between runs.
             _ => unsafe { std::slice::from_raw_parts(data.cast::<u8>(), len) }.to_vec(),
         };
         Ok(ModelArray { element_type: *element_type, dims, bytes: Bytes::from_vec(bytes) })
@@ -267,7 +267,7 @@ fn dims(library: &Library, tensor: &OwnedHandle<'_>) -> Result<Vec<usize>, OpenV
     let rank = usize::try_from(shape.rank).unwrap_or(usize::MAX);
     let dims = match shape.dims.is_null() || rank > RANK_MAX {
         true => Vec::new(),
-        // SAFETY: the library wrote so many dimensions.
+        // SAFETY: the library has written `rank` dimensions.
         false => unsafe { std::slice::from_raw_parts(shape.dims.cast_const(), rank) }.to_vec(),
     };
     // SAFETY: the library made the shape, and it is released once.

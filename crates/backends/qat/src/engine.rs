@@ -440,7 +440,7 @@ impl QatEngine {
             let error = Error::DeviceLost { device, reason: reason.clone() };
             finished.push(FinishedOp::alone(job.item, Err(error)));
         }
-        // Those that no request uses end here.
+        // Sessions that no request uses end here.
         drop(kept);
     }
 

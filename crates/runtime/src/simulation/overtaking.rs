@@ -87,7 +87,7 @@ fn ops_that_turn_out_to_be_long_leave_the_queue_of_short_ones() {
     let took = last(&mut world, all);
     let relieved: u64 = world.lanes.iter().map(|lane| lane.report().counters.relieved).sum();
     assert!(relieved >= 20, "{relieved} of 40 moved; all took {took:?}");
-    // Those that come later are known.
+    // The time of later ops of this kind is known.
     let before = accepted(&world, Some(PoolName::Short));
     let later = vec![send(&world, transpose(8))];
     last(&mut world, later);

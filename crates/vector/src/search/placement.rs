@@ -57,13 +57,13 @@ pub struct DevicePlacement {
 pub enum PlacementVerdict {
     /// It holds this share of the rows, from 0 to 1.
     Holds(f64),
-    /// It is the same hardware as this device, through which the rows are searched.
+    /// The same hardware holds the rows as this device, through a faster API.
     SameHardware(DeviceId),
     /// The host searches faster.
     SlowerThanHost,
     /// Its memory has no room.
     NoRoom,
-    /// It is not ready, for this reason. It is looked at again.
+    /// The device is not ready, for this reason. Later choices examine it again.
     NotReady(String),
     /// It cannot search the rows, for this reason.
     Unsupported(String),
@@ -417,7 +417,7 @@ impl Choice<'_> {
             let part = |place: &usize| left * speed(place) / speeds;
             let is_full = |place: &usize| part(place) > self.candidates[*place].room_bytes as f64;
             let (full, rest): (Vec<usize>, Vec<usize>) = open.iter().copied().partition(|place| is_full(place));
-            // Those that are filled leave more to the others.
+            // The others share the rows that a filled device cannot hold.
             let last = full.is_empty();
             let filled = if last { rest.clone() } else { full };
             let parts: Vec<f64> = filled.iter().map(part).collect();

@@ -237,7 +237,7 @@ impl Session {
         }
         let bytes = match len {
             0 => Vec::new(),
-            // SAFETY: the tensor has `len` bytes at `data`, and nothing writes to them between runs.
+            // SAFETY: the tensor has `len` bytes at `data`, and nothing writes there between runs.
             _ => unsafe { std::slice::from_raw_parts(data.cast::<u8>(), len) }.to_vec(),
         };
         Ok(ModelArray { element_type: *element_type, dims, bytes: Bytes::from_vec(bytes) })

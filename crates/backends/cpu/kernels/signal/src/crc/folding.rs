@@ -123,7 +123,7 @@ impl Folding {
         let bits = 8 * tail.len();
         let mut padded = [0; 16];
         padded[..tail.len()].copy_from_slice(tail);
-        // The first bytes of the state are folded, one for each byte of the tail: 16 bytes are left.
+        // The first bytes of the state are folded, one for each byte of the tail: 16 are left.
         let left = state >> bits | self.block(&padded) << (128 - bits);
         self.remainder(fold(state << (128 - bits), self.by_16, unit) ^ left, unit)
     }
